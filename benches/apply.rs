@@ -13,8 +13,8 @@ use headwater_types::{Command, Commit, LogIndex, Proposal, Put, Term, ValueChoic
 
 use super::bed::{Bed, VALUE_BYTES, key, preload, put, scatter};
 
-/// The write of the resource `bench-NUMBER` of a registered type. Its data is the value that
-/// [`put`] makes of `fill`.
+/// The write of the resource `bench-NUMBER`, of the type that [`register`] registers. Its data is
+/// the value that [`put`] makes of `fill`.
 fn write(number: u64, fill: u64) -> Proposal {
     let Command::Put(Put { value: ValueChoice::Set(value), .. }) = put(Bytes::new(), fill, VALUE_BYTES).command else {
         unreachable!("invariant: a put sets a value")
@@ -39,7 +39,7 @@ fn write_of(resource: Resource, type_version: LogIndex, registers: Option<(Type,
     Proposal::new(1, Command::Resource(ResourceCommand::Write(Box::new(write))))
 }
 
-/// The first command of a store with resources.
+/// Registers the type of [`write`]'s resources. Must be applied before any of them.
 fn register() -> Proposal {
     let id = ResourceId {
         uid: String::new(),
@@ -110,7 +110,8 @@ fn resources(c: &mut Criterion) {
     group.finish();
 }
 
-/// A commit of the operations of other proposals, with an idempotency key if `key` is not 0.
+/// One commit with the commands of `operations`. Its idempotency key is made from `key`; 0: it has
+/// none.
 fn commit(operations: Vec<Proposal>, key: u64) -> Proposal {
     let operations = operations.into_iter().map(|it| CommitOp::new(it.command).expect("an operation of a commit"));
     let id = (u128::from(key) << 64 | u128::from(key)).to_be_bytes();
@@ -121,7 +122,8 @@ fn commit(operations: Vec<Proposal>, key: u64) -> Proposal {
     )
 }
 
-/// Registers an instance anew, with its meta as the only change.
+/// Registers the instance `bench-NUMBER` with `fill` in its meta. Repeated with another `fill`, it
+/// changes the meta only.
 fn registration(number: u64, fill: u64) -> Proposal {
     let node = CatalogNode { name: "bench".to_owned(), address: "10.0.0.1".to_owned(), ..CatalogNode::default() };
     let service = Service {
@@ -135,7 +137,8 @@ fn registration(number: u64, fill: u64) -> Proposal {
     Proposal::new(1, Command::Catalog(CatalogCommand::Register(Box::new(registration))))
 }
 
-/// Ten operations of several faces on known entities.
+/// Five puts, three writes of resources and two registrations. Keys and resources are among those
+/// loaded before; instances are among the first 100.
 fn mixed(fill: u64, loaded: u64) -> Vec<Proposal> {
     let number = |at: u64| (fill.wrapping_add(at)) % loaded;
     let puts = (0..5).map(|at| put(key(scatter(number(at))), fill ^ at, VALUE_BYTES));
@@ -144,7 +147,8 @@ fn mixed(fill: u64, loaded: u64) -> Vec<Proposal> {
     puts.chain(resources).chain(instances).collect()
 }
 
-/// A commit against the same operations as commands of their own, each durable by itself.
+/// Compares commits with the same operations as commands of their own, in one write transaction or
+/// in one for each.
 fn commits(c: &mut Criterion) {
     let mut bed = Bed::new();
     let loaded = preload() / 4;

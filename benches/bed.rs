@@ -1,5 +1,5 @@
-//! A store on disk, filled by commands without consensus: the start of the benchmarks of writes and
-//! of ranges.
+//! A store on disk, filled by commands without consensus: the fixture of the benchmarks of writes
+//! and of ranges.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use headwater_types::{
     Command, CommitOutcome, LeaseChoice, LeaseId, LogIndex, Outcome, Proposal, Put, Term, ValueChoice,
 };
 
-/// Default length of a value, bytes.
+/// Length of a value, bytes, in benchmarks that do not vary it.
 pub(crate) const VALUE_BYTES: usize = 256;
 
-/// A store that commands have filled.
+/// A store in a temporary folder, and the log index of the next command.
 pub(crate) struct Bed {
     dir: tempfile::TempDir,
     pub(crate) store: StateStore,
     next: u64,
-    /// State of the generator that scatters keys.
+    /// The last input of [`scatter`] in [`Bed::fresh`].
     seed: u64,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn put(key: Bytes, fill: u64, bytes: usize) -> Proposal {
     Proposal::new(1, command)
 }
 
-/// A number that looks random and is the same in every run.
+/// A number that looks random; the same one for the same `number`, in every run.
 pub(crate) fn scatter(number: u64) -> u64 {
     let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (mixed >> 32)
@@ -52,7 +52,7 @@ impl Bed {
         Self { dir, store, next: 1, seed: 1 }
     }
 
-    /// Closes the store and opens it anew: every cache of this process is empty.
+    /// Flushes and closes the store, and opens it again: every cache of this process is empty.
     pub(crate) fn reopened(self) -> Self {
         let Self { dir, store, next, seed } = self;
         store.current().flush().expect("a flush");
@@ -61,7 +61,8 @@ impl Bed {
         Self { dir, store, next, seed }
     }
 
-    /// Applies `proposals` in one commit and returns the time that this took.
+    /// Applies `proposals` in one write transaction; returns the time that this took, with its
+    /// commit. Panics if one of them is refused.
     pub(crate) fn apply(&mut self, proposals: &[Proposal]) -> Duration {
         let start = Instant::now();
         let db = self.store.current();
@@ -78,7 +79,8 @@ impl Bed {
         start.elapsed()
     }
 
-    /// Puts `keys` in their order, a command each.
+    /// Puts a key for each of the numbers `keys`, in their order, one command each; 512 a commit.
+    /// `bytes` is the length of a value.
     pub(crate) fn load(&mut self, keys: impl Iterator<Item = u64>, bytes: usize) {
         let mut batch = Vec::new();
         for number in keys {
@@ -97,7 +99,8 @@ impl Bed {
     }
 }
 
-/// Keys in the store before anything is measured; few where the benches are only tried.
+/// Number of keys to load before a measurement; few if the benches are only tried (`--test`). Some
+/// benches load a quarter of it.
 pub(crate) fn preload() -> u64 {
     if std::env::args().any(|arg| arg == "--test") { 1000 } else { 200_000 }
 }

@@ -1,8 +1,8 @@
-//! How many entries a second the log makes durable: by entries in one append, and by appends that
-//! wait together.
+//! Entries a second that the log makes durable: by entries in one append, and by appends in flight
+//! together. Also the rate of reads from memory.
 //!
-//! Every figure includes the fsync of the disk that the temporary directory lies on: compare only
-//! runs on one machine.
+//! Every figure of an append includes the fsync of the disk below the temporary directory, except
+//! the case without fsync. Compare only runs on one machine.
 
 use std::hint::black_box;
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use headwater_storage::log::{LogDb, LogOptions, LogRecord, RecordKind};
 use headwater_types::{LogIndex, Term};
 
-/// A put of a 256-byte value, about.
+/// Length of a record's payload: about that of a put with a value of 256 bytes.
 const PAYLOAD_BYTES: usize = 300;
 
 struct Bench {
@@ -47,8 +47,8 @@ impl Bench {
             .collect()
     }
 
-    /// Makes `appends` of `entries` each durable, all of them submitted before the first is waited
-    /// for.
+    /// Submits `appends` appends with `entries` records each, then waits for the results of all of
+    /// them.
     fn append(&mut self, appends: u64, entries: u64) {
         let (sender, done) = mpsc::channel();
         for _ in 0..appends {

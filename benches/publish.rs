@@ -1,8 +1,8 @@
-//! Cost of publishing a commit, by its subscribers: on the path of every write, before it is
-//! answered.
+//! Cost of publishing a commit, by the number of its subscribers. Every write waits for this before
+//! its answer.
 //!
 //! Subscriptions of other keys must cost nothing. A crowd on one key costs the publisher one
-//! append; waking the crowd and reading, which happens beside it, is measured apart.
+//! append. A second group measures publishing together with waking the crowd and reading.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use headwater_stream::{EventPublisher, FeedOptions, Kv, Publisher, Session, Star
 use headwater_types::{ChangeKind, CommandEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
 
 const VALUE_BYTES: usize = 256;
-/// Subscriptions of one session: as many as a client has watchers on one stream.
+/// Most subscriptions of one session: as if a client had this many watchers on one stream.
 const SUBSCRIPTIONS_PER_SESSION: usize = 100;
 
-/// A publisher with subscriptions that have read everything.
+/// A publisher, and its subscriptions. They have read everything between two rounds.
 struct Bed {
     publisher: EventPublisher,
     sessions: Vec<Client>,
@@ -37,14 +37,14 @@ fn key(number: usize) -> Bytes {
     Bytes::from(format!("/registry/bench/{number:016x}"))
 }
 
-/// Subject of a subscription, by its number.
+/// Makes the subject of a subscription from its number.
 type Subject = fn(usize) -> KeyRange;
 
 /// The key that every commit changes.
 const CHANGED: usize = 0;
 
 impl Bed {
-    /// With `count` subscriptions, the first of `subject(0)`, and so on.
+    /// Makes a publisher with `count` subscriptions. Number N, from 0, is of `subject(N)`.
     fn new(count: usize, subject: impl Fn(usize) -> KeyRange) -> Self {
         let publisher = EventPublisher::new(StatePoint::default(), FeedOptions::default());
         let mut sessions = Vec::new();
@@ -69,6 +69,7 @@ impl Bed {
         bed
     }
 
+    /// The events of the next commit: one put of the key [`CHANGED`].
     fn commit(&mut self) -> CommandEvents {
         let revision = Revision(self.next.cast_signed());
         let index = LogIndex(self.next);
@@ -92,8 +93,8 @@ impl Bed {
         }
     }
 
-    /// Lets the feed wake the readers, then reads for every woken subscription. Returns the number
-    /// of events.
+    /// Lets the feed wake readers and reads every woken subscription, until none is woken. Returns
+    /// the number of events read.
     fn read(&mut self) -> usize {
         let mut cx = Context::from_waker(Waker::noop());
         let mut events = 0;

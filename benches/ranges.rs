@@ -1,7 +1,7 @@
 //! Cost of ranges by size of value, order of writing and cache, from the view to the encoded
-//! answer.
+//! answer; and of puts into a range that was just read.
 //!
-//! Every store has ten times as many keys as its range, so that neighbours are far apart in a
+//! Every store has ten times as many keys as its range, so that the range's rows lie far apart in a
 //! scattered history. "Cold" is a store that was just opened: its files are in the memory of the
 //! kernel, and nothing is in its caches.
 
@@ -18,7 +18,8 @@ use prost::Message;
 
 use super::bed::{Bed, VALUE_BYTES, key, put, scatter};
 
-/// Keys of a range and bytes of a value: about the same bytes in each range.
+/// Pairs of the number of keys of a range and the length of each value, bytes. Each range has about
+/// 2.5 MB of values.
 const SIZES: [(u64, usize); 3] = [(10_000, VALUE_BYTES), (1_250, 2 << 10), (156, 16 << 10)];
 /// Size of tonic's buffer before the first message, bytes.
 const BUFFER_BYTES: usize = 8 << 10;
@@ -29,11 +30,11 @@ const PART: (usize, usize) = (1000, 1 << 20);
 
 #[derive(Clone, Copy, PartialEq)]
 enum History {
-    /// Keys were written in their order.
+    /// Each key was written once, in the order of the keys.
     Ordered,
-    /// Keys were written in a random order.
+    /// Each key was written once, in a random order.
     Scattered,
-    /// As `Scattered`, and each key was written four more times.
+    /// As `Scattered`, five times: all keys in another random order each time.
     Rewritten,
 }
 
@@ -68,8 +69,8 @@ fn message(kv: KeyValue) -> mvccpb::KeyValue {
     }
 }
 
-/// Encodes pairs as the client port does, into a buffer that begins with the size of tonic's.
-/// Returns the encoded length, bytes.
+/// Encodes pairs as the client port does, into a buffer that has the initial capacity of tonic's
+/// and grows. Returns the encoded length, bytes.
 fn encode(kvs: Vec<KeyValue>) -> usize {
     let mut into = BytesMut::with_capacity(BUFFER_BYTES);
     response(kvs).encode(&mut into).expect("memory");
@@ -95,7 +96,8 @@ fn whole(db: &StateDb, query: &RangeQuery) -> usize {
     encode(result.kvs)
 }
 
-/// As [`whole`], page by page, as a client with a limit reads it.
+/// Reads the range in pages of [`PAGE`] keys, each from a view of its own. Returns the encoded
+/// length of all pages, bytes.
 fn paged(db: &StateDb, query: &RangeQuery) -> usize {
     let mut query = RangeQuery { limit: PAGE, ..query.clone() };
     let mut bytes = 0;
@@ -114,7 +116,8 @@ fn paged(db: &StateDb, query: &RangeQuery) -> usize {
     }
 }
 
-/// As [`whole`], in the parts of one stream.
+/// Reads the range in the parts of one stream, from one view. Returns the encoded length of all
+/// parts, bytes.
 fn streamed(db: &StateDb, query: &RangeQuery) -> usize {
     let view = db.view().expect("a view");
     let mut cursor = RangeCursor::new(&view, query.clone()).expect("no failure").expect("a range");
@@ -178,7 +181,8 @@ fn sizes(c: &mut Criterion) {
     group.finish();
 }
 
-/// The cost of puts to a range that was read just before, which is not measured.
+/// The cost of puts into a range that was read right before, and of puts outside of it. The read is
+/// not measured.
 fn puts(c: &mut Criterion) {
     let count = if is_trial() { 100 } else { 10_000 };
     let mut bed = filled(count, VALUE_BYTES, History::Scattered);
@@ -228,8 +232,8 @@ fn encoding(c: &mut Criterion) {
     group.finish();
 }
 
-/// Whether a filter was given that names other benchmarks: to fill the stores of these takes
-/// minutes.
+/// Whether the command line has a filter without any word of this file's benchmarks. Filling their
+/// stores would take minutes.
 fn is_left_out() -> bool {
     let words = ["range", "put", "list", "encode", "scattered", "ordered", "rewritten"];
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));

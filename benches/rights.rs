@@ -1,8 +1,9 @@
-//! Cost of rights: compiling them, which the first request of a principal after a change waits for,
-//! and asking them, which every request does.
+//! Cost of rights. They are compiled for the first request of a principal after a change, which
+//! waits for it. Every request asks them.
 //!
-//! The rights of a user are compiled in apply if no request has done so before: 10,000 ranges must
-//! compile within 10 ms. Those of a token never are, so its policies make no apply longer.
+//! The rights of a user are compiled in apply if no request has compiled them before. So 10,000
+//! ranges must compile within 10 ms; read the figure, nothing here asserts it. The rights of a
+//! token are never compiled in apply.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -12,10 +13,11 @@ use criterion::{BenchmarkId, Criterion, criterion_group};
 use headwater_types::rights::{Name, Rule};
 use headwater_types::{Access, KeyRange, Rights, Space};
 
-/// Ranges of an ordinary role.
+/// Policies of an ordinary token, and ranges of an ordinary role.
 const FEW: usize = 100;
 
-/// Policies of the largest token; few where the benches are only tried.
+/// Policies of the largest token, and ranges of the largest user; few if the benches are only tried
+/// (`--test`).
 fn many() -> usize {
     if std::env::args().any(|arg| arg == "--test") { 200 } else { 10_000 }
 }
@@ -26,7 +28,7 @@ fn scattered(count: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |number| number * 7_919 % count)
 }
 
-/// Prefix of the keys of a team.
+/// Prefix of the keys of the team `team`. Each policy and each grant here is for one team.
 fn keys_of(team: usize) -> Bytes {
     Bytes::from(format!("consul/kv/team-{team:05}/"))
 }
@@ -52,7 +54,7 @@ fn rules(policies: usize) -> Vec<Rule> {
     scattered(policies).flat_map(policy).collect()
 }
 
-/// The grants of roles that have `ranges` ranges together.
+/// One grant of all accesses to the keys of each of `ranges` teams.
 fn grants(ranges: usize) -> Vec<(Space, KeyRange, Access)> {
     scattered(ranges).map(|team| (Space::Kv, KeyRange::prefix(keys_of(team)), Access::ALL)).collect()
 }

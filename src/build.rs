@@ -1,5 +1,5 @@
 //! Tells the program the commit and the profile that it is built from. Only an optimised build asks
-//! for the commit: others would be compiled again after each.
+//! for the commit: other builds would be compiled again after each commit.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,7 +1,7 @@
-//! Headwater: a replicated store that you can subscribe to. Start at ARCHITECTURE.md.
+//! Headwater: a replicated store that can be subscribed to. Start at ARCHITECTURE.md.
 //!
-//! This crate only gives the crates of the workspace one name; each of them is a layer
-//! (ARCHITECTURE.md, "Layers").
+//! This crate only re-exports crates of the workspace, so that they have one common name. Each of
+//! them is a layer (ARCHITECTURE.md, "Layers").
 
 pub use headwater_api as api;
 pub use headwater_cli as cli;

@@ -1,4 +1,5 @@
-//! Admission of requests for each client: its request rate, and the reserve.
+//! Admission of requests by client: the paths that may use a reserve, and the refusal of a client
+//! over its request rate.
 
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ const RESERVED_BELOW: [&str; 7] = [
 /// it (spec: etcd §6).
 const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
 
-/// Whether requests to `path` count for no rate, and may use the reserves of connections and of
-/// open requests.
+/// Whether requests to `path` may use the reserves of connections and of open requests. They do not
+/// count for their client's rate.
 pub fn has_reserve(path: &str) -> bool {
     RESERVED.contains(&path) || RESERVED_BELOW.iter().any(|prefix| path.starts_with(prefix))
 }
@@ -51,7 +52,8 @@ pub(super) fn client_of<B>(request: &Request<B>) -> ClientKey {
     request.extensions().get::<Connected>().map(|connected| connected.client).unwrap_or_default()
 }
 
-/// The refusal of a request over its client's rate; the next one is allowed after `wait`.
+/// The refusal of a request over its client's rate, in the form of its protocol. It asks the client
+/// to wait for `wait` before the next request.
 pub(super) fn too_fast<B>(request: &Request<B>, wait: Duration) -> Response<Body> {
     let path = request.uri().path();
     let mut response = if is_grpc(request.version(), request.headers()) {

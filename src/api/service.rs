@@ -1,7 +1,7 @@
 //! The one service of the client port. It dispatches by path: a gRPC call to its generated server,
 //! an HTTP request to Consul's API, the gateway (`/v3/*`, `/v1/store/*`), REST (`/api/*`),
-//! `/v1/watch` or plain HTTP. The gateway, REST and `/v1/watch` call the gRPC methods in this
-//! process.
+//! `/v1/watch`, the console or plain HTTP. The gateway, REST and `/v1/watch` call the gRPC methods
+//! in this process.
 //!
 //! Owns the list of services ([`GrpcService`]) and the counting of calls. Knows nothing of
 //! connections; the server hands it requests of HTTP/1 and HTTP/2. The table of methods is made at
@@ -417,7 +417,7 @@ impl Inner {
         Ok(admitted)
     }
 
-    /// Answers a request of a path of Consul's.
+    /// Answers a request to Consul's API. `OPTIONS` needs no right.
     async fn consul(&self, mut request: Request<Body>) -> Response<Body> {
         let operation = self.access.consul(request.method(), consul::served_path(request.uri().path())).clone();
         if request.method() == http::Method::OPTIONS {
@@ -429,7 +429,7 @@ impl Inner {
         }
     }
 
-    /// Answers a request of a path of plain HTTP.
+    /// Answers a request for the console or for a path of plain HTTP.
     async fn plain(&self, mut request: Request<Body>) -> Response<Body> {
         let operation = self.access.plain(request.method(), request.uri().path());
         match self.enter(&operation, &mut request).await {

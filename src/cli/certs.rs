@@ -100,7 +100,8 @@ fn member(text: &str) -> Result<MemberNames, CliError> {
     Ok(MemberNames { name: name.to_owned(), hosts })
 }
 
-/// Whether `name` is a plain file name, and none of the names of files that are made anyway.
+/// Whether `name` can name files here. It is of ASCII letters, digits, `-`, `_` and `.`, without a
+/// leading dot, and not empty. It is not the name of a file that is made anyway.
 fn is_file_name(name: &str) -> bool {
     let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     is_plain && !name.starts_with('.') && !["peer-ca", "client-ca", REVOKED].contains(&name)
@@ -115,7 +116,8 @@ fn read(path: &Path) -> Result<String, CliError> {
     fs::read_to_string(path).map_err(|error| CliError::Finding(format!("{}: {error}", path.display())))
 }
 
-/// The authority of `NAME.crt` and `NAME.key`, made if neither exists.
+/// The authority of the files `NAME.crt` and `NAME.key`. Made if neither exists: then `made` gets
+/// both paths. An error if only one exists.
 fn authority(dir: &Path, name: &str, common_name: &str, made: &mut Vec<PathBuf>) -> Result<Authority, CliError> {
     let (cert, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
     match (cert.exists(), key.exists()) {
@@ -163,9 +165,9 @@ fn write_pair(cert: &Path, key: &Path, pair: &Pair, made: &mut Vec<PathBuf>) -> 
     Ok(())
 }
 
-/// Adds certificates to those that were revoked, and rewrites the revocation lists of both
-/// authorities. Nothing changes unless every file can be read. A certificate that is revoked
-/// already may be among `files`.
+/// Revokes the certificates in `files` beside those that were revoked before, and rewrites the
+/// revocation lists of both authorities. Nothing changes unless every file can be read. A
+/// certificate that is revoked already may be among `files`.
 fn revoke(
     dir: &Path,
     files: &[PathBuf],
@@ -205,7 +207,8 @@ fn revoke(
     Ok(())
 }
 
-/// The certificates in the directory `kept`, by serial number.
+/// The texts of the certificates in the directory `kept`, by serial number. Unfinished files are
+/// left out.
 fn revoked_before(kept: &Path) -> Result<BTreeMap<String, String>, CliError> {
     let mut revoked = BTreeMap::new();
     for entry in fs::read_dir(kept).map_err(CliError::other)? {

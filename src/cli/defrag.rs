@@ -32,8 +32,8 @@ struct Row {
     error: Option<String>,
 }
 
-/// Defragments one endpoint after the other: while one rewrites its files, the others have the disk
-/// and the processor to themselves.
+/// Defragments one endpoint after the other, so that only one is busy with it at a time. Goes on
+/// after a failure, and fails at the end if any endpoint failed.
 pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let found;
     let cluster = if args.cluster {

@@ -1,5 +1,5 @@
-//! Data of entities for people and as JSON: by the message's descriptor, and data of resources by
-//! its registered type.
+//! The data of entities as text for people and as JSON. Messages are read by their descriptors, the
+//! data within resources by its registered type.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -30,7 +30,8 @@ const KEY: &str = "mvccpb.KeyValue";
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in"));
 
-/// Types of the printed resources; read again when a resource has an unknown type.
+/// The types of resources: at first the built-in ones, then those of the cluster. Read again when a
+/// resource has an unknown type.
 pub(super) struct Types {
     catalogue: Catalogue,
     /// Types that the catalogue lacked when it was last read, or that could not be read, with the
@@ -49,8 +50,8 @@ impl Types {
         self.catalogue.get(type_).is_none() && self.unknown.get(type_).is_none_or(is_due)
     }
 
-    /// Reads the catalogue again if any data is a resource of an unknown type that was not tried
-    /// lately.
+    /// Reads the catalogue again if any of `data` is a resource of an unknown type for which it was
+    /// not read within [`TYPES_AGAIN`]. If that fails, the known types stay.
     pub(super) async fn learn(&mut self, data: impl Iterator<Item = &prost_types::Any>, cluster: &Cluster) {
         let met = data.filter_map(|data| Some(id_of(&resource(data)?).type_));
         let now = Instant::now();
@@ -67,7 +68,7 @@ impl Types {
         self.unknown.extend(still.map(|type_| (type_, now)));
     }
 
-    /// Data of a resource as JSON, in base64 if its type is unknown; `None` without data.
+    /// The data of a resource as JSON, in base64 if its type is unknown. `None` without data.
     fn data(&self, resource: &pbresource::Resource) -> Option<Value> {
         let data = wire::data_from_pb(resource)?;
         serde_json::to_value(Data::of(&id_of(resource), data, &self.catalogue)).ok()
@@ -83,11 +84,13 @@ fn resource(any: &prost_types::Any) -> Option<pbresource::Resource> {
     (name(any) == RESOURCE).then(|| pbresource::Resource::decode(any.value.as_slice()).ok()).flatten()
 }
 
+/// The full name of the protobuf message in `any`.
 pub(super) fn name(any: &prost_types::Any) -> &str {
     any.type_url.rsplit('/').next().unwrap_or_default()
 }
 
-/// The data of an element, on one line for people.
+/// The data of an element, on one line for people: `/` for a directory, the value of a key. Empty
+/// if it does not decode.
 pub(super) fn shown(any: &prost_types::Any, types: &Types) -> String {
     let bytes = any.value.as_slice();
     match name(any) {
@@ -106,8 +109,9 @@ pub(super) fn shown(any: &prost_types::Any, types: &Types) -> String {
     }
 }
 
-/// JSON by the message's descriptor, if this program knows it and every type within it; else the
-/// bytes in base64.
+/// The data of an element as proto-JSON by its descriptor, with its `@type`. In base64 if this
+/// program does not know the message or a type within it. The data within a resource is written by
+/// its registered type.
 pub(super) fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
     if name(any) == KEY
         && let Some(json) = key_as_json(any)
@@ -126,7 +130,8 @@ pub(super) fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
     known_as_json(any, &any.value)
 }
 
-/// A key as proto-JSON, without a look-up of its descriptor: most of a history is keys.
+/// A key as proto-JSON with its `@type`; `None` if it does not decode. Needs no look-up of the
+/// descriptor, because most of a history is keys.
 fn key_as_json(any: &prost_types::Any) -> Option<Value> {
     let kv = mvccpb::KeyValue::decode(any.value.as_slice()).ok()?;
     let mut fields = serde_json::Map::new();

@@ -83,7 +83,8 @@ fn marker(from: &str) -> Result<Bytes, CliError> {
 }
 
 impl Follow {
-    /// Follows at one endpoint. Returns the reason to try the next one.
+    /// Follows at one endpoint until the stream ends. Returns the reason to try the next one; an
+    /// error if no endpoint would do better.
     async fn at(&mut self, attempt: &Attempt, cluster: &Cluster, contact: &mut Contact) -> Result<String, CliError> {
         let request = Request { target: self.target.clone(), resume_marker: self.marker.clone() };
         let mut batches = match attempt.watcher().watch(request).await {

@@ -169,7 +169,8 @@ async fn add(
     print_change(&answer.header, &answer.members, &text, client)
 }
 
-/// Prints `text`, which describes the change; as a table or JSON, the members after the change.
+/// Prints `text`, which describes the change. As a table or JSON, prints the members after the
+/// change instead.
 fn print_change(
     header: &Option<ResponseHeader>,
     members: &[Member],
@@ -197,7 +198,8 @@ async fn members(cluster: &Cluster) -> Result<Vec<Member>, CliError> {
     Ok(list.members)
 }
 
-/// Resolves a member's name or id. An id need not be a member's: the server refuses a wrong one.
+/// Reads the member list, and resolves a member's name or hexadecimal id to the id. The id need not
+/// be a member's: the server refuses a wrong one.
 async fn find(text: &str, cluster: &Cluster) -> Result<u64, CliError> {
     choose(text, &members(cluster).await?)
 }
@@ -219,7 +221,8 @@ fn choose(text: &str, members: &[Member]) -> Result<u64, CliError> {
     }
 }
 
-/// Sends the request to the leader, wherever it is: other members refuse it.
+/// Hands leadership to the named member. Finds the leader first and sends it the request, because
+/// other members refuse it.
 pub(super) async fn move_leader(args: MoveLeaderArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let list = members(cluster).await?;
     let target = choose(&args.member, &list)?;

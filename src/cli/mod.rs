@@ -1,12 +1,11 @@
 //! The command line: `headwater serve`, the client commands, loading and checking data, and the
 //! load generator.
 //!
-//! Owns the arguments and the output. Talks to servers through the public APIs only
-//! (`etcdserverpb`, for `resource` the resource service, for the service catalog Consul's HTTP API
-//! and `Subscribe`), so that every client command works against any endpoint that speaks them;
-//! knows nothing of nodes or storage. Invariant: a write that got no answer is reported as
-//! indeterminate, never as failed, and is never sent a second time unless it was certainly not
-//! carried out or is idempotent by nature.
+//! Owns the arguments and the output. Client commands talk to servers through the public APIs only,
+//! and work against any endpoint that speaks them. `serve`, and the commands on data directories
+//! and backups, call `headwater_server`. Invariant: a write that got no answer is reported as
+//! indeterminate, never as failed. It is sent a second time only if it was certainly not carried
+//! out, or if a repetition leaves the same behind.
 
 mod acl;
 mod alarm;
@@ -43,10 +42,10 @@ use error::CliError;
 use headwater_terminal::{ClientArgs, Freshness, connect, error, output, parse_duration, parse_ttl, progress};
 use headwater_types::{MemberProgram, Supported};
 
-/// Runs the program and returns its exit status: 0 if the command did its work, 2 for wrong use,
-/// the status of the program that `lock` has run if that failed, otherwise 1. `program` is its
-/// version, commit and profile; `supported` are the versions of clusters that its node can be a
-/// member of.
+/// Runs the program and returns its exit status: 0 if the command did its work or its output was
+/// closed, 2 for wrong use, else 1. If a program that `lock` has run failed, it is the status of
+/// that. `program` is the version, commit and profile; `supported` are the versions of clusters
+/// that its node can be a member of.
 pub fn main(program: &'static str, supported: Supported) -> ExitCode {
     let matches = Cli::command().version(program).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -191,7 +190,8 @@ fn dispatch(cli: Cli, program: MemberProgram) -> Result<(), CliError> {
     }
 }
 
-/// Runs a client command, on one thread: it waits for a server most of the time.
+/// Runs a client command with the cluster that the arguments name. One thread is enough: it waits
+/// for servers most of the time.
 fn on_cluster(
     client: &ClientArgs,
     command: impl AsyncFnOnce(&Cluster) -> Result<(), CliError>,

@@ -1,4 +1,5 @@
-//! Calls that stay open, at any endpoint that answers, until a signal or the server ends them.
+//! Calls that stay open, at any endpoint that answers, until a signal ends them or every endpoint
+//! would refuse them.
 //!
 //! Owns the messages on standard error while no endpoint answers. Invariant: a call that no
 //! endpoint has ever answered ends after each was asked once.
@@ -21,8 +22,10 @@ const SILENCE_MIN: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub(crate) struct Contact {
     was_made: bool,
-    /// Whether an endpoint has answered since the user's token was renewed.
+    /// Whether an endpoint has answered since the user's token was renewed; true if it was not
+    /// renewed at the present endpoint.
     since_renewal: bool,
+    /// Time of the first failure since an endpoint answered last; `None` if none has failed since.
     silent_since: Option<Instant>,
     was_printed: bool,
 }
@@ -61,8 +64,9 @@ pub(crate) fn ended(status: &Status) -> Result<String, CliError> {
     Ok(describe(status))
 }
 
-/// Makes `call` at one endpoint after the other. `call` reports each answer to `Contact`, and
-/// returns the reason to ask the next endpoint.
+/// Makes `call` at one endpoint after the other, without end. `call` reports each answer to
+/// `Contact`, and returns the reason to ask the next endpoint. Returns only errors: the one of
+/// `call`, or [`CliError::Unreachable`] if no endpoint has ever answered.
 pub(crate) async fn keep_open(
     cluster: &Cluster,
     mut call: impl AsyncFnMut(&Attempt, &mut Contact) -> Result<String, CliError>,
@@ -84,8 +88,8 @@ pub(crate) async fn keep_open(
     }
 }
 
-/// Makes `call` at one endpoint, again with a new token if the user's is no longer known there: a
-/// member that restarts forgets tokens.
+/// Makes `call` at one endpoint. Makes it again with a new token if the user's is no longer known
+/// there: a member that restarts forgets tokens. Returns the reason to ask the next endpoint.
 async fn open_at(
     cluster: &Cluster,
     number: usize,

@@ -1,8 +1,8 @@
-//! `headwater recover`: a new cluster of one from the data directory of a survivor, when the
+//! `headwater recover`: a new cluster of one member from the data directory of a survivor, when the
 //! majority of the old cluster is lost for good.
 //!
 //! Owns the confirmation. The work is that of `snapshot save --from` and `snapshot restore`.
-//! Invariant: the survivor's directory is not changed; the new one is made beside it.
+//! Invariant: the survivor's directory is not changed; the new one lies outside of it.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::snapshot::salvage::{EntryArgs, ReportText, beside, salvage, write};
 use headwater_server::config::Config;
 use headwater_types::Supported;
 
-/// The text that confirms on a terminal.
+/// The text that a user types on a terminal to confirm.
 const CONFIRMATION: &str = "the majority is lost";
 
 /// Go on as a new cluster from one survivor, when the majority is lost for good

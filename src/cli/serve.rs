@@ -9,7 +9,8 @@ use super::error::CliError;
 use headwater_server::config::{Config, SETTINGS, Setting, Sources};
 use headwater_types::MemberProgram;
 
-/// Settings of `serve` from flags.
+/// Arguments of `serve`: the file of `--config`, `--check`, and the settings given by flags, each
+/// as its key and the text of its value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServeArgs {
     file: Option<PathBuf>,
@@ -76,7 +77,7 @@ pub(super) fn setting_arg(setting: &'static Setting) -> Arg {
     if setting.is_switch() { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg }
 }
 
-/// Settings given by flags.
+/// The settings that were given by flags, each as its key and the text of its value.
 pub(super) fn given_settings(
     settings: impl Iterator<Item = &'static Setting>,
     matches: &ArgMatches,

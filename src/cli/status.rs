@@ -1,4 +1,4 @@
-//! `headwater status`: the state of each endpoint, and whether the replicas agree.
+//! `headwater status`: the state of each endpoint; with `--hash`, whether the replicas agree.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -27,7 +27,7 @@ pub(super) struct StatusArgs {
     cluster: bool,
 }
 
-/// One endpoint as it is printed.
+/// One endpoint as it is printed: without its state if it did not answer.
 #[derive(Serialize)]
 struct Row {
     endpoint: String,
@@ -118,6 +118,7 @@ pub(super) async fn run(args: StatusArgs, cluster: &Cluster, client: &ClientArgs
     if args.hash { agreement(&hashes) } else { Ok(()) }
 }
 
+/// The first client URL of each member that the cluster lists. A member without one is left out.
 pub(super) async fn member_endpoints(cluster: &Cluster) -> Result<Vec<String>, CliError> {
     let request = MemberListRequest { linearizable: false };
     let list = cluster.call(Repeat::Harmless, async |a| a.cluster().member_list(a.request(request)).await).await?;
@@ -126,8 +127,8 @@ pub(super) async fn member_endpoints(cluster: &Cluster) -> Result<Vec<String>, C
 
 type Answer = Result<(StatusResponse, MemberListResponse, String), Tried>;
 
-/// Hashes at the newest revision that every endpoint has, so that a short replication lag is not
-/// reported as a difference.
+/// The hash of each endpoint, in their order, at the newest revision that all endpoints in
+/// `answers` have. So a short replication lag is not reported as a difference.
 async fn hashes(cluster: &Cluster, answers: &[Answer]) -> Vec<Result<Hash, Tried>> {
     let revision = answers
         .iter()

@@ -62,7 +62,7 @@ struct Row {
     highest: String,
 }
 
-/// The versions, as one of the endpoints knows them.
+/// Reads the versions of the cluster and of its members at the first endpoint that answers.
 pub(super) async fn fetch(cluster: &Cluster, linearizable: bool) -> Result<GetVersionsResponse, CliError> {
     let request = GetVersionsRequest { linearizable };
     cluster.call(Repeat::Harmless, async |a| a.versions().get_versions(a.request(request)).await).await

@@ -1,8 +1,8 @@
 //! Texts that name an endpoint: `HOST:PORT`, `http://HOST:PORT`, `https://HOST:PORT` or
 //! `unix:///PATH`.
 //!
-//! Owns their grammar and the settings of a connection. Connects to nothing. Invariant: a name has
-//! one written form, so that equal endpoints have equal names.
+//! Owns their grammar and the settings of a connection. Invariant: texts that differ only in the
+//! spelling of the scheme and of slashes get the same name.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// Endpoints that cannot be used.
+/// The reason for which endpoints cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadEndpoint {
     /// A text without the form of an endpoint, or an `https://` endpoint although no certificate

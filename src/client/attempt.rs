@@ -126,8 +126,8 @@ impl Attempt {
         self.channel.clone()
     }
 
-    /// A request that carries the timeout and the user's token, each if there is one. The server
-    /// gives up after the timeout.
+    /// A request that carries the timeout and the user's token, each if there is one. The server,
+    /// and this client, give up after the timeout.
     #[must_use]
     pub fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);

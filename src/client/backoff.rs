@@ -31,12 +31,12 @@ impl Backoff {
     }
 }
 
-/// Pauses of a view after its second and later consecutive failures, without jitter.
+/// Pauses of a stream after its second and later consecutive failures, without jitter.
 const VIEW: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(60) };
 
-/// Counts consecutive failures of a view's stream. No pause after the first failure; then the
-/// pauses of [`VIEW`], each with a jitter of up to 100 %, so that views that failed together do not
-/// reconnect together.
+/// Counts consecutive failures of a stream, such as that of a view. No pause after the first
+/// failure; then the pauses of [`VIEW`], each with a jitter of up to 100 %, so that streams that
+/// failed together do not reconnect together.
 #[derive(Debug, Default)]
 pub(crate) struct StreamFailures {
     count: u32,
@@ -53,8 +53,8 @@ impl StreamFailures {
         self.count = 0;
     }
 
-    /// Counts another failure, and returns the pause before the next attempt. `jitter` is random,
-    /// from 0 to 1.
+    /// Counts another failure, and returns the pause before the next attempt. `jitter` is a random
+    /// number from 0 to 1: the share of the pause that is added to it.
     pub(crate) fn add(&mut self, jitter: f64) -> Duration {
         let before = self.count;
         self.count = before.saturating_add(1);

@@ -1,4 +1,4 @@
-//! Commits over all faces that take effect exactly once.
+//! Commits over all faces, repeated until their outcome is known, that take effect at most once.
 //!
 //! Owns the idempotency key and the repetition: an attempt whose outcome is unknown is sent again
 //! with the same key, so that the store recognises it. Invariant: an answer means that the commit
@@ -14,20 +14,20 @@ use super::backoff::Backoff;
 use super::endpoints::{CallError, Endpoints, FailedAttempt, Repeat};
 use headwater_proto::pb::headwater_v1::{CommitRequest, CommitResponse};
 
-/// Pauses between attempts.
+/// Pauses between rounds over the endpoints.
 const PAUSES: Backoff = Backoff { first: Duration::from_millis(20), max: Duration::from_secs(1) };
 
 /// Times of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitTimeouts {
-    /// Longest wait for the answer of one attempt.
+    /// Longest wait for the answer of one endpoint.
     pub attempt: Duration,
-    /// Time after which no further attempt is begun.
+    /// Time after which no further round over the endpoints is begun. One under way goes on.
     pub total: Duration,
 }
 
 impl Default for CommitTimeouts {
-    /// Five seconds an attempt, and half a minute in all.
+    /// 5 s for each answer, and 30 s in all.
     fn default() -> Self {
         Self { attempt: Duration::from_secs(5), total: Duration::from_secs(30) }
     }
@@ -37,7 +37,7 @@ impl Default for CommitTimeouts {
 #[derive(Clone, Debug, Error)]
 pub enum CommitError {
     /// A server refused it: nothing changed. The metadata `headwater-operation` or
-    /// `headwater-condition` has the number of the part that was refused.
+    /// `headwater-condition` has the number, from 0, of the part that was refused, if it was one.
     #[error("{endpoint}: {}", status.message())]
     Refused {
         /// The endpoint that refused.
@@ -45,7 +45,7 @@ pub enum CommitError {
         /// The status with which the server refused.
         status: Status,
     },
-    /// No endpoint could be asked in time: nothing changed.
+    /// No endpoint took the commit in time: nothing changed. Has the failures of the last round.
     #[error("no endpoint accepted the commit in time")]
     Unreachable(Vec<FailedAttempt>),
     /// It is not known whether it took effect, or may yet. It can be sent again with
@@ -54,14 +54,14 @@ pub enum CommitError {
     Indeterminate {
         /// The key of all attempts.
         idempotency_key: Vec<u8>,
-        /// The last failure.
+        /// The status of the last attempt of unknown outcome, or the refusal of a later one.
         status: Status,
     },
 }
 
 impl Endpoints {
-    /// Commits, and repeats the commit until its outcome is known. A request without an idempotency
-    /// key gets a random one, of hexadecimal digits.
+    /// Sends a commit, and repeats it until its outcome is known or `timeouts.total` is over. A
+    /// request without an idempotency key gets a random one, of hexadecimal digits.
     ///
     /// # Errors
     ///

@@ -55,7 +55,8 @@ impl Credentials {
     }
 
     /// The token. The first call exchanges the password for it at the server of `channel`, and
-    /// later calls return the same result. `None` if authentication was off at that server.
+    /// later calls return the same result until [`renew_after`](Self::renew_after) forgets it.
+    /// `None` if authentication was off at that server.
     ///
     /// # Errors
     ///
@@ -84,7 +85,8 @@ impl Credentials {
         Ok(token)
     }
 
-    /// Forgets the token if `status` means that it is no longer valid; true if it did.
+    /// Forgets the result of the exchange if `status` means that it no longer holds: the token is
+    /// unknown or old, or authentication was turned on since. Returns whether it did.
     pub(crate) async fn renew_after(&self, status: &Status) -> bool {
         let is_stale = match status.code() {
             Code::Unauthenticated => true,

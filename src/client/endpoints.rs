@@ -29,9 +29,9 @@ use headwater_tls::Dialer;
 /// Whether repeating a request can do harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// Reads, and writes that leave the same behind however often they are carried out.
+    /// Reads, and writes that do no harm when they are carried out several times.
     Harmless,
-    /// Writes that may leave something else behind when they are carried out twice.
+    /// Writes that may do harm when they are carried out twice.
     Harmful,
 }
 
@@ -46,7 +46,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The failure as a status.
+    /// The failure as a status; a timeout is `DEADLINE_EXCEEDED`.
     #[must_use]
     pub fn into_status(self) -> Status {
         match self {
@@ -68,8 +68,8 @@ pub struct FailedAttempt {
 /// The failure of a call at the endpoints of a cluster.
 #[derive(Clone, Debug)]
 pub enum CallError {
-    /// A server refused the request. Nothing changed, except that with [`Repeat::Harmless`] an
-    /// earlier attempt may have been carried out.
+    /// A server refused the request, or the user's password. Nothing changed, except that with
+    /// [`Repeat::Harmless`] an earlier attempt may have been carried out.
     Refused {
         /// The endpoint that refused.
         endpoint: String,
@@ -112,7 +112,7 @@ pub struct Endpoints {
 #[derive(Debug)]
 struct Member {
     address: Address,
-    /// Made by the first attempt that succeeds; reconnects by itself.
+    /// The connection, which reconnects by itself. `None` until an attempt has connected.
     channel: Mutex<Option<Channel>>,
 }
 
@@ -245,7 +245,8 @@ impl Endpoints {
         Ok(Attempt::new(channel, timeout, token))
     }
 
-    /// Asks one endpoint after the other until one answers; see the contract in the module's head.
+    /// Asks one endpoint after the other until one answers or refuses. The module's head has the
+    /// contract.
     ///
     /// # Errors
     ///
@@ -325,11 +326,13 @@ impl Endpoints {
     }
 
     /// Asks one endpoint, by its number; once more with a new token if the old one is no longer
-    /// known there. Nothing else is repeated: this is for streams.
+    /// known there. Nothing else is repeated: this is for streams. `timeout` bounds the waits for
+    /// the token and for the answer that opens the stream.
     ///
     /// # Errors
     ///
-    /// The status of the call, or the failure to connect.
+    /// The status of the call, or the failure to connect; `DEADLINE_EXCEEDED` if no answer came
+    /// within `timeout`.
     ///
     /// # Panics
     ///
@@ -390,7 +393,7 @@ impl Endpoints {
     }
 }
 
-/// The answer, or the failure of one attempt.
+/// The answer, or the failure of one attempt. Without `timeout` the wait has no bound.
 async fn within<T>(timeout: Option<Duration>, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Failure> {
     let Some(timeout) = timeout else { return answer.await.map_err(Failure::Status) };
     let answer = tokio::time::timeout(timeout, answer).await;

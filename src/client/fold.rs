@@ -12,7 +12,8 @@ use super::topic::{Rejected, ViewTopic};
 enum Phase<S> {
     /// A snapshot is being received; the old state stays visible meanwhile.
     Snapshot(S),
-    /// The server has sent nothing yet. It resumes with changes, or begins a snapshot.
+    /// The attempt resumes, and the server has sent nothing yet. Changes follow, or a snapshot
+    /// begins.
     Resume,
     /// Changes of commits are being received.
     Live,
@@ -63,7 +64,8 @@ impl<S: Default> Fold<S> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] if it makes no sense here: end the attempt and [`reset`](Self::reset).
+    /// [`Rejected`] if the message is not allowed in this stage, or is not of the topic: end the
+    /// attempt and [`reset`](Self::reset).
     pub(super) fn take<T: ViewTopic<State = S>>(&mut self, topic: &T, event: Event) -> Result<Step<T>, Rejected> {
         let index = event.index;
         match event.payload {
@@ -97,7 +99,8 @@ impl<S: Default> Fold<S> {
     }
 }
 
-/// Reads all of a message before any of it is applied.
+/// The changes of a message: its only one, or those of its batch. All are read before any is
+/// applied.
 fn changes<T: ViewTopic>(topic: &T, payload: Payload) -> Result<Vec<T::Change>, Rejected> {
     let Payload::EventBatch(batch) = payload else { return Ok(vec![topic.read(payload)?]) };
     let read = |event: Event| match event.payload {

@@ -10,8 +10,8 @@ use headwater_proto::pb::subscribe::{CatalogOp, NamedSubject, SubscribeRequest, 
 
 use super::topic::{Rejected, ViewTopic};
 
-/// Follows the instances of one service, or of all; which of them the view shows can be narrowed
-/// down.
+/// The topic of a view: the instances of one service, or of all. The view can be narrowed down to
+/// some of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceHealth {
     /// Lower case, as the server compares names; `None` for all services.
@@ -56,7 +56,7 @@ impl ServiceHealth {
     }
 
     /// Narrows the view to instances with this tag, in upper or lower case, as well as all tags
-    /// given before. In a view of the mesh, terminating gateways are always shown: they stand for
+    /// given before. In a view of the mesh, terminating gateways need no tag: they stand for
     /// services without having their tags.
     #[must_use]
     pub fn tagged(mut self, tag: &str) -> Self {
@@ -128,7 +128,7 @@ impl Instances {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no instance.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

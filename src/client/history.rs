@@ -1,9 +1,10 @@
 //! The store's API: reads at points of the history, and streams of changes that go on at another
-//! endpoint where one has stopped.
+//! endpoint when one has stopped.
 //!
-//! Invariant: a [`History`] yields every change once and in order, whatever endpoints stop. Each
-//! message says the position after it. Within a command of several messages the position stays
-//! before it: there the stream counts changes, which have the same order at every endpoint.
+//! Invariant: a [`History`] yields every change once and in order, even if endpoints stop. Each
+//! message names the position after it. Within a command of several messages, the position stays
+//! before that command. A new stream then skips the changes that were yielded before; their order
+//! is the same at every endpoint.
 
 use std::time::Duration;
 
@@ -77,27 +78,28 @@ impl Store {
 #[derive(Debug)]
 pub struct History {
     endpoints: Endpoints,
-    /// The request for what is left.
+    /// Request for the changes that are left.
     request: pb::HistoryRequest,
     is_limited: bool,
     stream: Option<Streaming<pb::HistoryResponse>>,
     failures: StreamFailures,
     was_answered: bool,
-    /// Changes that were yielded of a command that is continued, count.
+    /// Number of changes that were yielded of a command that continues; 0 between commands.
     yielded: usize,
-    /// Changes of it that the present stream will repeat, count.
+    /// Number of changes that the present stream will repeat. They are not yielded again.
     skipped: usize,
 }
 
 impl History {
-    /// The next message; `None` at the end. A live stream has no end. The parts of a command that
-    /// is `continued` come one after the other.
+    /// The next message; `None` at the end. A live stream ends only at the limit of its request.
+    /// The parts of a command that is `continued` come one after the other.
     ///
     /// # Errors
     ///
-    /// The status with which every endpoint refuses the stream: the request is wrong, is not
-    /// permitted, or asks for what is not kept. Also the last one if no endpoint has answered, or
-    /// if a stream that is not live can go on at none.
+    /// A status with which every endpoint would refuse the stream: the request is wrong, is not
+    /// permitted, or names a point that cannot be read. Also the last status after more than two
+    /// consecutive failures for each endpoint. A live stream that was answered before retries
+    /// instead.
     pub async fn next(&mut self) -> Result<Option<pb::HistoryResponse>, Status> {
         loop {
             if self.is_limited && self.request.limit == 0 {
@@ -122,8 +124,8 @@ impl History {
         }
     }
 
-    /// Notes the position after a message, and removes changes that were yielded before. False if
-    /// nothing else is in it.
+    /// Records the position after a message, and lowers the limit by its complete commands. Removes
+    /// changes that were yielded before. False if nothing else is in the message.
     fn pass(&mut self, message: &mut pb::HistoryResponse) -> bool {
         let mut has_news = true;
         if let Some(first) = message.commands.first_mut().filter(|_| self.skipped > 0) {
@@ -158,7 +160,8 @@ impl History {
         Ok(self.stream.as_mut().expect("it was opened above"))
     }
 
-    /// Prepares the next attempt, at the next endpoint.
+    /// Prepares the next attempt, at the next endpoint and after a pause. Returns `status` as the
+    /// error if there must be no further attempt.
     async fn fail(&mut self, status: Status) -> Result<(), Status> {
         self.stream = None;
         if is_final(&status) {

@@ -28,7 +28,7 @@ pub struct HeldLease<'a> {
 }
 
 impl<'a> HeldLease<'a> {
-    /// Grants a lease. With [`Repeat::Harmless`] the request is repeated although the lost attempt
+    /// Grants a lease. With [`Repeat::Harmless`] the request is repeated although a lost attempt
     /// may have granted another lease, which then ends by itself. `timeout` is the longest wait for
     /// each answer, also to later requests about the lease.
     ///
@@ -84,9 +84,9 @@ impl<'a> HeldLease<'a> {
         }
     }
 
-    /// The time to live by the first endpoint that answers, 0 if the lease has ended; `None` if
-    /// none answers. Each endpoint has a sixth of the time to live, so that others can still be
-    /// asked.
+    /// The time to live, seconds, by the first endpoint that answers; 0 if the lease has ended,
+    /// `None` if no endpoint answers. Each endpoint has a sixth of the time to live, so that others
+    /// can still be asked.
     async fn ask(&self) -> Option<i64> {
         for number in self.endpoints.order() {
             let call = async |attempt: Attempt| attempt.keep_alive(self.id).await;

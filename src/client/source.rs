@@ -36,8 +36,9 @@ pub struct Shown {
 /// The source of a view's events: endpoints at which it subscribes. A clone has its own position
 /// among the endpoints: the failover of one view does not move others.
 pub trait EventSource: Send + Sync + 'static {
-    /// Opens a subscription. `shown` is the present state of the view: a request without an index
-    /// must not be answered with an older state of the same lineage.
+    /// Opens a subscription. `shown` is the position of the view's present state; `None` if it has
+    /// none, or its lineage is unknown. A request with index 0 must not be answered with an older
+    /// state of the same lineage.
     fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>>;
 
     /// Makes the next attempt at the next endpoint, because the last one failed.

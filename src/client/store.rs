@@ -13,7 +13,7 @@ use super::source::EventSource;
 use super::topic::ViewTopic;
 use super::view::{MaterializedView, View, ViewError};
 
-/// Bounds of a store.
+/// Options of a [`ViewStore`].
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
     /// Time for which a view is kept after the last request for it ended.
@@ -41,7 +41,7 @@ struct ViewEntry<T: ViewTopic> {
     view: MaterializedView<T>,
     /// Requests that are under way, count.
     active: usize,
-    /// Time at which the last request for the view ended.
+    /// Time at which the last request for the view ended; before that, time of its creation.
     idle_since: Instant,
 }
 
@@ -79,7 +79,7 @@ where
         self.inner.entries.lock().len()
     }
 
-    /// Whether there is none.
+    /// Whether the store has no view.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -33,7 +33,7 @@ enum Answer {
 struct Asked {
     index: u64,
     epoch: Option<String>,
-    /// The index of the shown state.
+    /// Index of the shown state; 0 without one.
     shown: u64,
     after: Duration,
     endpoint: usize,
@@ -58,7 +58,8 @@ impl Server {
         self.answers.lock().push_back(Answer::Refuse(code));
     }
 
-    /// The next attempt gets a stream.
+    /// Adds a stream to the script, as the answer to a later attempt. Returns the server's end of
+    /// it.
     fn opens(&self, epoch: Option<&'static str>) -> Feed {
         let (sender, receiver) = unbounded_channel();
         self.answers.lock().push_back(Answer::Open(epoch, receiver));
@@ -104,7 +105,7 @@ impl EventSource for Server {
     }
 }
 
-/// The server's end of a stream; the stream ends with it.
+/// The server's end of a stream. The stream ends when this is dropped.
 struct Feed(UnboundedSender<Result<Event, Status>>);
 
 impl Feed {

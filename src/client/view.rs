@@ -43,7 +43,8 @@ pub enum ViewError {
     /// The first snapshot did not arrive in time. Retry.
     #[error("no snapshot has come yet")]
     NotLoaded,
-    /// Every endpoint failed, one after the other. The view keeps trying; ask again.
+    /// As many consecutive attempts failed as there are endpoints, and at least two. The view keeps
+    /// trying; ask again.
     #[error("no endpoint answers: {}: {}", .0.code(), .0.message())]
     Unavailable(Arc<Status>),
     /// The server refused for good: the request is wrong, or may not be made. The view has ended.
@@ -118,8 +119,8 @@ impl<T: ViewTopic> MaterializedView<T> {
     ///
     /// # Errors
     ///
-    /// [`ViewError`]; all but [`ViewError::Refused`] and [`ViewError::Stopped`] are worth asking
-    /// again.
+    /// [`ViewError`]. [`ViewError::Refused`] and [`ViewError::Stopped`] are final; after the
+    /// others, ask again. Failures before the call are not reported unless they are final.
     pub async fn query(&self, min_index: u64, wait: Duration) -> Result<View<T::State>, ViewError> {
         let deadline = Instant::now() + wait;
         let mut visible = self.inner.visible.clone();

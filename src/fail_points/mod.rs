@@ -87,7 +87,7 @@ points! {
     /// After the checkpoint for a snapshot is durable, before consensus gets it as the newest
     /// snapshot.
     SnapshotBuilt,
-    /// In the sender, after a follower has answered the offer of a snapshot.
+    /// In the sender, after a follower has named the files of an offered snapshot that it lacks.
     SnapshotOffered,
     /// In the sender, after a chunk of a snapshot was sent.
     SnapshotChunkSent,

@@ -27,8 +27,8 @@ pub enum LockError {
     #[error("locked by another process")]
     Held {
         /// Id of the last process that took the lock with [`Lock::file`], as text. Empty if that
-        /// process has ended, because then [`lock_existing`](super::lock_existing) took the lock,
-        /// and empty for a folder.
+        /// process has ended: then the holder took the lock with
+        /// [`lock_existing`](super::lock_existing). Also empty for a folder.
         holder: String,
     },
     /// The file could not be opened, locked or written.

@@ -74,8 +74,8 @@ pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates the folder `dir` and its missing parents, durably. Existing ones are neither changed nor
-/// synced.
+/// Creates the folder `dir` and its missing parents, durably. Existing folders keep their modes. If
+/// `dir` exists, nothing is synced.
 ///
 /// Crash: some of the missing folders may exist.
 ///
@@ -229,7 +229,7 @@ pub fn sync_tree(dir: &Path) -> Result<(), FileError> {
 }
 
 /// A file to which whole records are appended, such as a log for people. **Not durable** before
-/// [`sync`](Self::sync).
+/// [`sync`](Self::sync); the name of a new file, only after [`sync_dir`] of its folder.
 #[derive(Debug)]
 pub struct AppendFile {
     path: PathBuf,
@@ -255,12 +255,12 @@ impl AppendFile {
         Ok(Self { path: path.to_owned(), file, len: found.len() })
     }
 
-    /// Its length, bytes.
+    /// Length of the file, bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has no content.
+    /// Whether the file has no content.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

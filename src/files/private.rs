@@ -68,7 +68,7 @@ pub enum PrivacyError {
 
 /// Removes the rights of the group and of other users to `dir` and everything below it. Returns the
 /// number of files and folders with such rights. Skips symbolic links below `dir`, and a folder
-/// `lost+found` in it.
+/// `lost+found` in it. **Not durable**: after a power failure, old modes may be back.
 ///
 /// # Errors
 ///
@@ -167,8 +167,9 @@ pub struct StagingDir {
 }
 
 impl StagingDir {
-    /// Creates the folder `path` and its missing parents, and locks it. If it exists, removes all
-    /// of its content, as left by an interrupted run.
+    /// Creates the folder `path` and its missing parents, and locks the folder. If the folder
+    /// exists, removes its content, as left by an interrupted run. **Not durable** before
+    /// [`rename_to`](Self::rename_to).
     ///
     /// # Errors
     ///

@@ -43,7 +43,7 @@ fn a_file_is_replaced_whole() {
     assert_eq!(names(temp.path()), ["NOTE"]);
 }
 
-/// Each step fails because of a folder with the name of its file.
+/// The draft or the rename fails because a folder has that name, or because the parent is missing.
 #[test]
 fn a_replacement_that_fails_at_any_step_leaves_the_old_content() {
     let temp = tempfile::tempdir().unwrap();

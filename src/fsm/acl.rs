@@ -87,8 +87,9 @@ fn put(txn: &mut WriteTxn<'_>, index: LogIndex, row: &AclRow, is_new: bool) -> R
     Ok(AclDone { changed: 1, created })
 }
 
-/// The token to store: `token`, with the fields that never change taken from the stored one.
-/// Refuses links to absent rows, and a secret that another token has.
+/// The token to store: `token`, with the fields that never change taken from the stored one, if
+/// there is one. Refuses a wrong `is_new`, too many links, links to absent rows, a change of
+/// `local`, and a new token with a secret that is taken.
 fn whole_token(txn: &WriteTxn<'_>, index: LogIndex, token: &AclToken, is_new: bool) -> Result<AclToken, FsmError> {
     let stored = txn.acl_token(&token.accessor)?;
     unique(is_new, stored.is_some())?;
@@ -180,7 +181,8 @@ fn delete_method(txn: &mut WriteTxn<'_>, name: &str) -> Result<u64, StorageError
 
 /// Removes tokens that the leader has found expired or without their auth method: each by its
 /// accessor, with the log index of its last change. Returns the number of removed ones. A token
-/// stays if it was changed since, or if it has neither an end nor a lost method.
+/// stays if it was changed since, or if it has neither an expiry nor a lost auth method. Apply has
+/// no clock, so it does not test the expiry.
 fn expire(txn: &mut WriteTxn<'_>, tokens: &[(String, LogIndex)]) -> Result<u64, StorageError> {
     let mut changed = 0;
     for (accessor, modified) in tokens {

@@ -1,4 +1,5 @@
-//! Raises and disarms alarms (spec: etcd §4.2). `quota` refuses commands while an alarm is active.
+//! Raises and disarms alarms (spec: etcd §4.2). The module `quota` refuses commands while an alarm
+//! is active.
 
 use super::error::FsmError;
 use headwater_storage::StorageError;
@@ -47,7 +48,8 @@ fn change(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<bool, StorageError> 
     Ok(found.is_some())
 }
 
-/// Whether one more alarm of this kind replaces another one, in a cluster of `version`.
+/// Whether the list is full for one more alarm of this kind. Clusters with
+/// [`Feature::AlarmsByKind`] bound each kind, older ones all kinds together.
 fn is_full(version: Version, alarms: &[Alarm], kind: AlarmKind) -> bool {
     if Feature::AlarmsByKind.is_in(version) {
         alarms.iter().filter(|alarm| alarm.kind == kind).count() >= ALARMS_OF_KIND_MAX

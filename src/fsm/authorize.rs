@@ -2,7 +2,7 @@
 //!
 //! Owns the walk through a command: nested transactions, both branches, and side effects are judged
 //! as they will be done. The same walk judges before a proposal and again in apply. Knows no
-//! request. Invariant: a command that is not listed here needs root.
+//! request. Invariant: a command without a rule of its own needs the right to everything.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -248,8 +248,8 @@ pub fn permit_txn(
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 
-/// Whether `rights` permit `access` to every key of a lease. One whose keys lie in more than
-/// [`LEASE_KEYS_JUDGED_MAX`] intervals of the rights is denied.
+/// Whether `rights` permit `access` to every key of a lease. A lease without keys is permitted. A
+/// lease with keys in more than [`LEASE_KEYS_JUDGED_MAX`] intervals of the rights is denied.
 ///
 /// # Errors
 ///

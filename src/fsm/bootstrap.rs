@@ -1,4 +1,4 @@
-//! Sets the epoch of a new cluster: the first command counts.
+//! Sets the epoch of a new cluster. The first such command counts; later ones change nothing.
 
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::{Outcome, StoreEpoch};

@@ -24,8 +24,8 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, compact: &Compact) -> Result<Outcome
 }
 
 /// Moves the beginning of history to the command at `trim.from`, but never beyond this command, at
-/// `at`. A trim that would move it back succeeds without effect: its leader did not know of the
-/// later one.
+/// `at`. A trim that would not move it forward succeeds without effect: its leader did not know of
+/// a later trim or compaction.
 pub(super) fn trim(txn: &mut WriteTxn<'_>, at: LogIndex, trim: TrimHistory) -> Result<Outcome, FsmError> {
     let from = trim.from.min(at);
     if from <= txn.head().compacted_index() {
@@ -43,7 +43,7 @@ pub(super) fn trim(txn: &mut WriteTxn<'_>, at: LogIndex, trim: TrimHistory) -> R
     Ok(Outcome::Compacted)
 }
 
-/// The revision that was current right after the command at `index`; it is `lowest` or later.
+/// The revision that was current right after the command at `index`, but at least `lowest`.
 fn revision_at(txn: &WriteTxn<'_>, lowest: Revision, index: LogIndex) -> Result<Revision, StorageError> {
     let (mut known, mut above) = (lowest.get(), txn.head().revision.get() + 1);
     while above - known > 1 {

@@ -1,5 +1,5 @@
-//! Removes an interval of keys (spec: etcd §1.5): all share one revision, and the order of keys is
-//! their sub-revision.
+//! Removes an interval of keys (spec: etcd §1.5): all removals share one revision, and their
+//! sub-revisions follow the order of keys.
 
 use super::error::FsmError;
 use super::range;

@@ -7,7 +7,7 @@ use headwater_types::Refusal;
 /// Reason why a command or a read ended early.
 #[derive(Debug)]
 pub(super) enum FsmError {
-    /// The rules forbid it; nothing was written.
+    /// The rules forbid the command or the read. It has written nothing.
     Refused(Refusal),
     /// The disk failed, or the cluster rises to a version that this program does not support.
     Failed(StorageError),

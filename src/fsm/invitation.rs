@@ -1,8 +1,8 @@
 //! Makes, withdraws and uses invitations. Time is the proposers' wall clock.
 //!
 //! Every change also removes the expired invitations. A used-up invitation stays listed until it
-//! expires, also for a node that shows its token again. It is removed earlier only if the list is
-//! full and all its nodes have joined.
+//! expires, so that its nodes can show the token again. If the list is full, a new invitation
+//! replaces the oldest that is used up and has only nodes that have joined.
 
 use std::collections::BTreeMap;
 

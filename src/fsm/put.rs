@@ -5,13 +5,13 @@ use super::writer::KvWriter;
 use headwater_storage::state::{NEWEST, StateReader, Table};
 use headwater_types::{LeaseChoice, LeaseId, Put, PutDone, Refusal, ValueChoice};
 
-/// A put outside a transaction: checks, then writes.
+/// Applies a put that is not an operation of a transaction: checks its lease, then writes.
 pub(super) fn apply(writer: &mut KvWriter<'_, '_>, put: &Put, want: bool) -> Result<PutDone, FsmError> {
     check_lease(writer, put)?;
     run(writer, put, want)
 }
 
-/// Refuses a lease that does not exist.
+/// Refuses a put with a lease that does not exist, or that is a deadline of the store.
 pub(super) fn check_lease(writer: &KvWriter<'_, '_>, put: &Put) -> Result<(), FsmError> {
     match put.lease {
         LeaseChoice::Set(lease) if lease.is_some() && writer.client_lease(lease)?.is_none() => {

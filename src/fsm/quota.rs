@@ -1,7 +1,7 @@
 //! Admission of commands while an alarm is active, or when the store is full (spec: etcd §1.8).
 //!
 //! Decided in apply, from replicated state: every member refuses the same commands. Commands that
-//! free space are always accepted, unless the alarm of corruption is active.
+//! only free space are always accepted, unless the alarm of corruption is active.
 
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::acl::{AclCommand, AclGrants, AclRow};
@@ -84,8 +84,8 @@ fn attach_bytes(attach: &LeaseAttach) -> u64 {
     PUT_OVERHEAD_BYTES + attach.key.len() as u64
 }
 
-/// Approximate size of a resource, bytes. Tombstones cost nothing: commands that free space write
-/// them.
+/// Approximate bytes that a command on resources adds: the written resource, or the written status.
+/// Tombstones cost nothing: commands that free space write them.
 fn resource_bytes(command: &ResourceCommand) -> u64 {
     match command {
         ResourceCommand::Write(write) => {
@@ -129,7 +129,8 @@ fn consul_bytes(command: &ConsulCommand) -> u64 {
     }
 }
 
-/// The cost of one row, bytes, as [`catalog_bytes`] counts it.
+/// The cost of one row, bytes: that of a registration of this row alone. So the row of an instance
+/// or a check also counts the overhead of a node.
 pub(super) fn row_bytes(row: &TxnRow) -> u64 {
     let mut registration = Registration::default();
     match row {

@@ -78,8 +78,8 @@ enum Loading {
 
 impl Selection {
     /// Memory of the pairs that [`load`](Self::load) makes, bytes: keys, loaded values, and
-    /// [`ENTRY_BYTES`] for each pair. For a sort by value, all pairs of the interval that pass the
-    /// filters count.
+    /// [`ENTRY_BYTES`] for each pair. For a sort by value, all rows that are sorted count, also
+    /// those beyond the limit.
     pub fn bytes(&self) -> usize {
         let loads_values = !matches!(self.loading, Loading::KeysOnly);
         let pair = |row: &Row| {
@@ -177,10 +177,11 @@ fn select_rows(state: &impl StateReader, query: &RangeQuery) -> Result<Selection
     Ok(Selection { rows, more, count, loading })
 }
 
-/// Takes the keys that a checked range visits and the pairs that it loads from `budget`. False if
-/// the budget is too small. Every member computes this in apply: no rows are collected, and the
-/// walk stops once the budget is used up. A result with a limit counts as that many pairs of the
-/// largest size, at most as all pairs, because the rows are not sorted here.
+/// Takes capacity from `budget` for the keys that a range visits and for the bytes of the pairs
+/// that it loads. [`check`] must have accepted its revision. False if the budget is too small.
+/// Every member computes this in apply: no rows are collected, and the walk stops once the budget
+/// is used up. A result with a limit counts as that many pairs of the largest size, at most as all
+/// pairs, because the rows are not sorted here.
 pub(super) fn try_charge(
     state: &impl StateReader,
     query: &RangeQuery,

@@ -24,7 +24,8 @@ impl ReadBudget {
         Self { keys: TXN_READ_KEYS_MAX, bytes: TXN_READ_BYTES_MAX, is_wanted: true }
     }
 
-    /// The budget of a replicated transaction of Consul's API.
+    /// The budget of a replicated command of Consul's API, or of a commit's operations on Consul's
+    /// keys. `is_wanted`: whether results are collected.
     pub(super) fn of_consul_command(is_wanted: bool) -> Self {
         Self { keys: CONSUL_TXN_RESULT_KEYS_MAX, bytes: CONSUL_TXN_RESULT_BYTES_MAX, is_wanted }
     }
@@ -34,13 +35,14 @@ impl ReadBudget {
         Self { keys: usize::MAX, bytes: CONSUL_LIST_BYTES_MAX, is_wanted: true }
     }
 
-    /// Whether results of operations of Consul's API are wanted.
+    /// Whether results of operations of Consul's API are collected. The capacity that is taken does
+    /// not depend on it.
     pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted
     }
 
-    /// Takes capacity for a key or a row of the result with `len` bytes; false if the budget is too
-    /// small.
+    /// Takes capacity for a key or a row of the result: `len` bytes and [`ENTRY_BYTES`]. False if
+    /// the budget is too small.
     pub(super) fn take_result(&mut self, len: usize) -> bool {
         self.take(1, ENTRY_BYTES.saturating_add(len))
     }
@@ -51,7 +53,8 @@ impl ReadBudget {
         self.take(1, len)
     }
 
-    /// Takes capacity for `keys` and `bytes`. False if the budget is too small; it is then empty.
+    /// Takes capacity for a number of keys and of bytes. False if the budget is too small; it is
+    /// then empty.
     pub(super) fn take(&mut self, keys: usize, bytes: usize) -> bool {
         let left = self.keys.checked_sub(keys).zip(self.bytes.checked_sub(bytes));
         (self.keys, self.bytes) = left.unwrap_or_default();

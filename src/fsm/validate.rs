@@ -29,7 +29,7 @@ pub enum InvalidTxn {
 }
 
 /// Checks a transaction before it is proposed. One list may have at most `ops_max` compares or
-/// operations.
+/// operations; nested transactions get the rest.
 ///
 /// # Errors
 ///

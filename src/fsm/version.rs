@@ -1,9 +1,9 @@
 //! The cluster's version, and the programs that members announce.
 //!
-//! Owns the rules of both, and the ends of features: when the version falls below a feature, the
-//! rows of that feature are removed from the state. Invariant: the version rises only in the log of
-//! the leader that decided it, and an entry that needs more than the version is refused by every
-//! member alike, with or without knowledge of its content.
+//! Owns the rules of both. A downgrade below a feature removes the rows of that feature from the
+//! state. Rights are not removed: if a user, role or row of the ACLs was ever written, a downgrade
+//! to a version without them is refused. Invariant: a raise takes effect only in a log entry of the
+//! term in which the leader decided it.
 
 use super::error::FsmError;
 use headwater_storage::StorageError;
@@ -12,7 +12,9 @@ use headwater_types::{
     ClusterVersion, Feature, MemberProgram, NodeId, Outcome, Refusal, Term, Version, VersionChange, VersionRefusal,
 };
 
-/// Changes the version. `term` is that of the log entry.
+/// Raises the version, begins a downgrade, or ends one. A change whose conditions do not hold is a
+/// [`VersionRefusal`]. A raise that this program does not support is an error, which stops the
+/// node. `term` is the term of the log entry.
 pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) -> Result<Outcome, FsmError> {
     let now = txn.head().version;
     let new = match change {
@@ -71,7 +73,7 @@ fn end_features(txn: &mut WriteTxn<'_>, to: Version) -> Result<(), StorageError>
     Ok(())
 }
 
-/// Stores the program that a member runs.
+/// Stores the program of `member`, in place of the one that it announced before.
 pub(super) fn announce(txn: &mut WriteTxn<'_>, member: NodeId, program: &MemberProgram) -> Outcome {
     txn.set_program(member, Some(program.clone()));
     Outcome::ProgramAnnounced

@@ -46,8 +46,8 @@ impl<'t, 'db> KvWriter<'t, 'db> {
         self.put_with_side(key, value, lease, previous, None)
     }
 
-    /// Writes a key, and its side record if it is one of Consul's paths. Without `side` a stored
-    /// side record is dropped.
+    /// Writes a key, and `side` as its side record if the key is a path of Consul's KV. Without
+    /// `side` the stored side record of such a key is removed.
     pub(super) fn put_with_side(
         &mut self,
         key: Bytes,

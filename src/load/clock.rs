@@ -1,14 +1,15 @@
-//! The clock of a run: a put carries the time at which it was due, so that a watcher knows the
-//! latency of its event.
+//! The clock of a run. A value carries the time at which its write was due, so that a reader of the
+//! change can compute the latency.
 
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
-/// Bytes at the beginning of a value that hold the time.
+/// Number of bytes at the beginning of a value that hold the time.
 pub(super) const STAMP_BYTES: usize = 8;
 
-/// Counts nanoseconds since the run began. The whole process shares one clock.
+/// Counts nanoseconds since [`Clock::start`]. The threads of a run use copies of one clock, so that
+/// their times can be compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     zero: Instant,
@@ -24,7 +25,8 @@ impl Clock {
         self.nanos_at(Instant::now())
     }
 
-    /// `value` with the time of `at` in its first bytes. A shorter value stays as it is.
+    /// A copy of `value` with the time of `at` in its first [`STAMP_BYTES`] bytes. A value with
+    /// fewer bytes is returned unchanged.
     pub(super) fn stamped(self, at: Instant, value: &Bytes) -> Bytes {
         if value.len() < STAMP_BYTES {
             return value.clone();
@@ -39,7 +41,7 @@ impl Clock {
         value.first_chunk::<STAMP_BYTES>().map(|stamp| u64::from_le_bytes(*stamp))
     }
 
-    /// Nanoseconds from the start of the clock until `at`.
+    /// Nanoseconds from the start of the clock until `at`; 0 if `at` is earlier.
     pub(super) fn nanos_at(self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.zero).as_nanos()).expect("a run ends within 500 years")
     }

@@ -10,7 +10,7 @@ pub(super) struct Sample {
     servers: Vec<(u32, f64)>,
 }
 
-/// Processor time since a sample.
+/// Processor time since a sample, and the servers' memory.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CpuUsage {
     /// This process's processor time, seconds.

@@ -1,5 +1,5 @@
-//! Runs the clients: threads that do not share work, each with its own runtime, connections and
-//! histogram.
+//! Runs the clients of a load on threads. Each thread has its own runtime, connections and
+//! histograms; the threads share only the plan and counters.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -53,11 +53,11 @@ pub(super) struct Plan {
     pub(super) stop: RunLimit,
     pub(super) rate: u64,
     pub(super) seed: u64,
-    /// Longest wait for the last answers at the end. A run without any answer for twice as long is
-    /// stopped, too.
+    /// A run is stopped if no operation succeeds for twice this time. After the end of a run with
+    /// [`RunLimit::At`], the wait for the last answers is this time alone.
     pub(super) timeout: Duration,
     pub(super) progress: Option<&'static str>,
-    /// The ledger of puts, if watchers check their events.
+    /// The ledger that records every put and failure; `None` if no watcher checks its events.
     pub(super) ledger: Option<Arc<Ledger>>,
 }
 
@@ -66,16 +66,17 @@ pub(super) struct Plan {
 pub(super) struct Outcome {
     /// Microseconds of successful operations, by method.
     pub(super) latencies: BTreeMap<&'static str, Histogram<u64>>,
-    /// Failed operations, by reason.
+    /// Number of failed operations, by reason. A thread that was stopped counts as one failure.
     pub(super) failures: BTreeMap<String, u64>,
     /// Number of reads that found fewer pairs than they asked for.
     pub(super) short: u64,
     pub(super) pairs: u64,
     pub(super) elapsed: Duration,
-    /// Longest time between two answers, over all clients.
+    /// Longest time without a successful operation of any client, from the beginning of the run
+    /// until the last such operation.
     pub(super) longest_pause: Duration,
-    /// Operations a second in each tenth of the operations; empty unless the run has
-    /// [`RunLimit::After`] and reached it.
+    /// Successful operations a second in each tenth of the operations. Empty unless the run has
+    /// [`RunLimit::After`] with at least [`PARTS`] operations, and all tenths were completed.
     pub(super) parts: Vec<f64>,
 }
 
@@ -94,7 +95,7 @@ impl Outcome {
     }
 }
 
-/// State that the threads share: counters only.
+/// State that the threads share: the plan, and counters.
 struct Shared {
     plan: Plan,
     /// The beginning of the run. Set once every thread has its connections: connecting is no part
@@ -102,7 +103,7 @@ struct Shared {
     began: OnceLock<Instant>,
     next: AtomicU64,
     answered: AtomicU64,
-    /// Time of the last answer, microseconds after the beginning of the run.
+    /// Time of the last successful operation, microseconds after the beginning of the run.
     last_answer: AtomicU64,
     stopped: AtomicBool,
     parts: [AtomicU64; PARTS],
@@ -126,7 +127,7 @@ impl Shared {
         self.began.get().map(Instant::elapsed).unwrap_or_default()
     }
 
-    /// The number of the next operation; `None` once the run is over.
+    /// The number of the next operation; `None` once the run is over or was stopped.
     fn take(&self) -> Option<u64> {
         if self.stopped.load(Ordering::Relaxed) {
             return None;
@@ -138,7 +139,8 @@ impl Shared {
         }
     }
 
-    /// Counts an answer and returns the pause before it, microseconds.
+    /// Counts a successful operation. Returns the time since the one before it, of any client,
+    /// microseconds.
     fn answered(&self) -> u64 {
         let now = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
         let before = self.last_answer.fetch_max(now, Ordering::Relaxed);
@@ -154,7 +156,7 @@ impl Shared {
     }
 }
 
-/// Runs `plan` to its end, or until no operation is answered for too long (`Plan::timeout`).
+/// Runs `plan` to its end, or until no operation succeeds for too long ([`Plan::timeout`]).
 pub(super) fn run(plan: Plan) -> Result<Outcome, CliError> {
     let threads = plan.threads;
     let progress_total = match plan.stop {
@@ -219,7 +221,7 @@ pub(super) fn run(plan: Plan) -> Result<Outcome, CliError> {
     Ok(outcome)
 }
 
-/// Operations a second in each tenth of the operations.
+/// The value of [`Outcome::parts`].
 fn parts(shared: &Shared) -> Vec<f64> {
     let RunLimit::After(total) = shared.plan.stop else { return Vec::new() };
     let ends: Vec<u64> = shared.parts.iter().map(|end| end.load(Ordering::Relaxed)).collect();
@@ -275,7 +277,8 @@ fn thread_main(index: usize, shared: &Arc<Shared>, barrier: &Barrier) -> Result<
     work_on(runtime, index, shared, barrier)
 }
 
-/// Runs the clients of a thread on its runtime. A failure lets no other thread wait for this one.
+/// Runs the clients of a thread on its runtime. A failure is recorded in `barrier`, so that no
+/// other thread waits there for this one.
 fn work_on(
     runtime: io::Result<Runtime>,
     index: usize,
@@ -363,8 +366,8 @@ impl ReconnectingClient {
         (self.current.borrow().0.clone(), self.generation.get())
     }
 
-    /// Replaces the connection of that generation, unless another client has done so. Tries until
-    /// it succeeds, or the run is stopped.
+    /// Replaces the connection of `generation`, unless another client has done so. Tries the
+    /// endpoints in turn, from the next one on, until one accepts or the run is stopped.
     async fn replace(&self, generation: u64, stopped: &AtomicBool) {
         let _one_at_a_time = self.opening.lock().await;
         let mut at = self.current.borrow().1;

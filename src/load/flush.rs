@@ -1,5 +1,5 @@
-//! `headwater bench flush`: how long the disk needs until a majority of members have flushed a
-//! small write. It asks no server.
+//! `headwater bench flush`: how long a disk needs until a majority of members have flushed a small
+//! write. Threads of this process stand for the members; no server is asked.
 //!
 //! No put is acknowledged faster, and no event comes sooner, by any store that loses nothing: the
 //! figures of `bench put` and `bench watch-latency` on the same disk are this time plus the
@@ -21,7 +21,7 @@ use crate::error::CliError;
 use crate::output::{self, WriteOut};
 use crate::{ClientArgs, parse_duration};
 
-/// Most writers: a cluster has no more members.
+/// Largest number of writers: a cluster has no more voters.
 const WRITERS_MAX: usize = 9;
 
 /// Flush small writes of several members on one disk: how long until most are through? No server is

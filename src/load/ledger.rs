@@ -1,13 +1,13 @@
-//! The puts, and the events that watchers saw: whether every watcher has every event of its key,
-//! once and in order.
+//! Compares the puts with the events that watchers saw: whether every watcher has every event of
+//! its key, once and in order.
 //!
 //! Owns the expectation, key by key. An acknowledged put is one event for each watcher of its key,
-//! at the revision of the answer; a put without a clear answer may be one. Invariant: nothing is
+//! at the revision of the answer; a failed put may be one event or none. Invariant: nothing is
 //! expected that was not acknowledged.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Puts of the watched keys.
+/// Counts of the puts of each watched key.
 #[derive(Debug)]
 pub(super) struct Ledger {
     keys: Box<[Written]>,
@@ -51,9 +51,9 @@ impl Seen {
 /// Fault in the events of a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Events that did not come, count.
+    /// Number of events that did not come.
     Missing(u64),
-    /// Surplus events, count.
+    /// Number of surplus events.
     Extra(u64),
     /// An event came after one of the same or of a later revision.
     Disorder {
@@ -71,9 +71,9 @@ pub(super) enum Fault {
 pub(super) struct Verdict {
     pub(super) missing: u64,
     pub(super) extra: u64,
-    /// Watchers with events out of order or twice.
+    /// Number of watchers with events out of order or twice.
     pub(super) disordered_watchers: u64,
-    /// Watchers that received revisions that the run did not write.
+    /// Number of watchers that received revisions that the run did not write.
     pub(super) foreign_watchers: u64,
     /// Descriptions of the first faults.
     pub(super) examples: Vec<String>,
@@ -101,14 +101,14 @@ impl Ledger {
         self.written(key).unclear.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Events that all watchers together must see.
+    /// Number of events that all watchers together must see.
     pub(super) fn expected(&self) -> u64 {
         let keys = (0..).zip(&self.keys);
         keys.map(|(key, written)| written.acknowledged.load(Ordering::Relaxed) * self.watchers_of(key)).sum()
     }
 
-    /// Judges the events of a watcher of `key`, once nothing is under way any more. `None` if they
-    /// are as expected.
+    /// The first fault in the events of a watcher of `key`; `None` if they are as expected. Must be
+    /// called when no put is under way any more.
     pub(super) fn judge(&self, key: u64, seen: &Seen) -> Option<Fault> {
         let written = self.written(key);
         let least = written.acknowledged.load(Ordering::Relaxed);
@@ -139,7 +139,8 @@ impl Ledger {
 }
 
 impl Verdict {
-    /// Adds the fault of one watcher.
+    /// Adds the fault of one watcher. `watcher` describes the watcher; it is called only while
+    /// there are few examples.
     pub(super) fn add(&mut self, watcher: impl FnOnce() -> String, fault: Fault) {
         let words = match fault {
             Fault::Missing(count) => {

@@ -1,10 +1,10 @@
-//! `headwater bench`: a load generator that speaks `etcdserverpb` to any endpoint, Headwater's or
-//! etcd's.
+//! `headwater bench`: a load generator. Most loads speak `etcdserverpb`, to Headwater or etcd;
+//! those of resources, services and followers speak other APIs of Headwater.
 //!
 //! It often shares the machine with the measured servers, so it uses little processor time: one
 //! thread by default, a few HTTP/2 connections used directly, requests encoded directly into the
-//! frame, answers decoded only up to the count of pairs. Invariant: an operation counts only when
-//! the server said OK, and every other result is counted by its reason.
+//! frame, answers decoded only as far as they are counted. Invariant: an operation counts as
+//! successful only if the server said OK. Every other result is counted by its reason.
 
 mod clock;
 mod cpu;
@@ -188,7 +188,8 @@ const CONNS_MAX: usize = 8;
 /// # Errors
 ///
 /// [`CliError::Usage`] for options that make no sense together; [`CliError::Finding`] if the load
-/// found a fault, or if operations failed; [`CliError::Unreachable`] if there is no connection.
+/// found a fault, or if operations failed; [`CliError::Unreachable`], or for some loads
+/// [`CliError::Finding`], if there is no connection.
 pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
     let dialer = client.dialer()?;
     let name = |endpoint: &String| {
@@ -288,8 +289,8 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Headers with a token of the user, if the command line names one. It is fetched once for all
-/// clients: checking a password takes a server tens of milliseconds.
+/// Headers with a token of the user on the command line; empty without a user. The token is fetched
+/// once for all clients: checking a password takes a server tens of milliseconds.
 fn credentials(endpoints: &[String], client: &ClientArgs) -> Result<HeaderMap, CliError> {
     let Some(user) = client.credentials()? else { return Ok(HeaderMap::new()) };
     let endpoints = Endpoints::by(endpoints, wire::dialer())?.as_user(Some(user));

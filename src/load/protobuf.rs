@@ -1,4 +1,4 @@
-//! Messages read by hand, as far as the generator looks into them: nothing is copied, nothing is
+//! Reads the fields of protobuf messages without generated code: nothing is copied, nothing is
 //! allocated.
 
 /// Bytes that are not a protobuf message.
@@ -46,7 +46,7 @@ impl<'a> Fields<'a> {
         Self { rest: message }
     }
 
-    /// The unread rest.
+    /// The bytes after the fields that were read so far; empty after an error.
     #[inline]
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest

@@ -26,7 +26,7 @@ pub(super) struct Settings {
     pub(super) rate: u64,
 }
 
-/// Latencies, microseconds.
+/// Summary of a histogram of latencies: their count, and all other numbers in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Latency {
     count: u64,
@@ -58,7 +58,7 @@ pub(super) struct Report {
     short_reads: u64,
     longest_pause_ms: f64,
     latency_us: BTreeMap<&'static str, Latency>,
-    /// Operations a second in each tenth of the run, if its length was given by `--total`.
+    /// Operations a second in each tenth of the operations, as [`Outcome::parts`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     operations_per_second_by_tenth: Vec<f64>,
     client_cpu_us_per_operation: f64,
@@ -69,7 +69,7 @@ pub(super) struct Report {
 }
 
 impl Latency {
-    /// The longest, microseconds.
+    /// The longest latency, microseconds; 0 if there is none.
     pub(super) fn max(&self) -> u64 {
         self.max
     }
@@ -174,7 +174,7 @@ impl Report {
     }
 }
 
-/// Latencies as a table, by name.
+/// Prints a table in milliseconds, with one row for each named summary of latencies.
 pub(super) fn latency_table<'a>(
     out: &mut impl Write,
     latencies: impl Iterator<Item = (&'a str, &'a Latency)>,

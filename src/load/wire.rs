@@ -1,4 +1,5 @@
-//! gRPC over HTTP/2 with nothing in between: one frame out, one message and the trailers back.
+//! gRPC directly on HTTP/2, without tonic: a framed message is sent, and the bytes of the answers
+//! are returned.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -25,15 +26,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
-/// Certificates of this process, for `https://` endpoints.
+/// The dialer of this process for `https://` endpoints, with its certificates.
 static DIALER: OnceLock<Dialer> = OnceLock::new();
 
-/// Sets the certificates of this process; only the first call counts.
+/// Sets the dialer of this process. Only the first call has an effect, and none after [`dialer`].
 pub(super) fn dial_by(dialer: Dialer) {
     DIALER.get_or_init(|| dialer);
 }
 
-/// The [`Dialer`] with the certificates of this process.
+/// The dialer of this process; a default one if none was set.
 pub(super) fn dialer() -> &'static Dialer {
     DIALER.get_or_init(Dialer::default)
 }
@@ -41,7 +42,8 @@ pub(super) fn dialer() -> &'static Dialer {
 /// Headers for every request: a token of the user on the command line; none without a user.
 static CREDENTIALS: OnceLock<HeaderMap> = OnceLock::new();
 
-/// Sets the credentials of this process; only the first call counts.
+/// Sets the credentials of this process. Only the first call has an effect, and none after
+/// [`credentials`].
 pub(super) fn ask_with(credentials: HeaderMap) {
     CREDENTIALS.get_or_init(|| credentials);
 }
@@ -57,7 +59,8 @@ pub(super) fn request<T>(message: T) -> tonic::Request<T> {
     tonic::Request::from_parts(metadata, tonic::Extensions::default(), message)
 }
 
-/// Flow-control windows: most bytes of an answer, and of a connection, that are under way.
+/// Flow-control windows of HTTP/2: most bytes of one answer, and of all answers on one connection,
+/// that are under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlowControlWindows {
     pub(super) stream_bytes: u32,
@@ -78,12 +81,12 @@ pub(super) struct Connection {
     headers: HeaderMap,
 }
 
-/// The reason for which an operation did not succeed.
+/// The reason for which an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The server answered with an error.
     Status(String),
-    /// The connection broke; another one is needed.
+    /// The connection broke, or the answer ended without a status; another connection is needed.
     Transport(String),
 }
 
@@ -140,7 +143,8 @@ impl Connection {
         Ok(Self { requests, uris, headers })
     }
 
-    /// Sends a request and returns its answer.
+    /// Sends a request, waits for the end of the answer, and returns its bytes. An error unless the
+    /// status is OK.
     pub(super) async fn call(&self, operation: Encoded) -> Result<Answer, Failure> {
         let (_, head, mut body) = self.send(operation.method, operation.frame, true).await?;
         let mut answer = Answer::default();
@@ -158,7 +162,8 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Opens a stream with its first message. Dropping the returned sending side ends it.
+    /// Opens a stream with its first message, and waits for the head of the answer. Dropping the
+    /// returned sending side ends the client's part of the stream.
     pub(super) async fn open_stream(
         &self,
         method: Method,
@@ -232,7 +237,7 @@ fn percent_decoded(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8_lossy()
 }
 
-/// An answer; copied only if it comes in several chunks.
+/// The framed bytes of an answer; copied only if they come in several chunks.
 #[derive(Default)]
 pub(super) enum Answer {
     #[default]
@@ -258,7 +263,8 @@ impl Answer {
         };
     }
 
-    /// Whether a framed `LeaseKeepAliveResponse` has a time to live: field 3.
+    /// Whether the time to live in a framed `LeaseKeepAliveResponse` (field 3) is above zero. False
+    /// if it is absent.
     pub(super) fn is_alive(&self) -> bool {
         let message = match self {
             Self::Empty => &[],
@@ -279,7 +285,7 @@ impl Answer {
     }
 }
 
-/// Bytes in front of a message: whether it is compressed, and its length.
+/// Number of bytes in front of a message: one says whether it is compressed, four are its length.
 pub(super) const PREFIX_BYTES: usize = 5;
 
 /// The revision in the header of a framed answer: field 1 of every answer, and there field 3; 0 if

@@ -1,5 +1,5 @@
-//! Requests of the clients: keys by number, and requests encoded straight into the frame that goes
-//! on the wire.
+//! The requests of the clients, encoded straight into the frame that goes on the wire; and their
+//! keys, by number.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use headwater_proto::pb::etcdserverpb::{
 use headwater_proto::pb::headwater_v1::{CommitRequest, Operation, operation};
 use headwater_proto::pb::pbresource::{ReadRequest, WriteRequest};
 
-/// The measured operation.
+/// The kind of operations of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     /// Writes of single keys.
@@ -50,7 +50,7 @@ pub(super) enum Kind {
     },
     /// Grants of leases, and keep-alives.
     Lease {
-        /// Keep-alives for each grant.
+        /// Keep-alives for each grant; infinity for keep-alives alone.
         keep_alives_per_grant: f64,
         /// Time to live of granted leases, seconds.
         ttl_seconds: i64,
@@ -202,7 +202,7 @@ pub(super) struct Workload {
     pub(super) clock: Option<Clock>,
     pub(super) serializable: bool,
     pub(super) sequential: bool,
-    /// Leases to keep alive.
+    /// Ids of the leases to keep alive.
     pub(super) leases: Arc<[i64]>,
 }
 
@@ -210,14 +210,15 @@ pub(super) struct Workload {
 pub(super) struct Encoded {
     pub(super) method: Method,
     pub(super) frame: Bytes,
-    /// Number of the (first) key of the request.
+    /// Number of the (first) key of the request; 0 if it has no key.
     pub(super) key: u64,
-    /// Pairs that the answer must hold; `None` unless the method is [`Method::Range`].
+    /// Number of pairs that the request asks for; `None` unless the method is [`Method::Range`].
     pub(super) pairs: Option<u64>,
 }
 
 impl Workload {
-    /// The operation with this number, which is to be sent at `due`.
+    /// The request of the operation with this number. Its latency counts from `due`, which stamped
+    /// values carry.
     pub(super) fn next(&self, number: u64, due: Instant, random: &mut SmallRng) -> Encoded {
         match self.kind {
             Kind::Put => self.put(self.pick(number, 1, random), due),
@@ -263,7 +264,8 @@ impl Workload {
         }
     }
 
-    /// Number of the first of `width` neighbouring keys: in sequence, or at random.
+    /// Number of the first of `width` neighbouring keys: in sequence by `number`, or at random.
+    /// `width` is at most the number of keys.
     fn pick(&self, number: u64, width: u64, random: &mut SmallRng) -> u64 {
         let choices = self.keys.count - width + 1;
         if self.sequential { number.wrapping_mul(width) % choices } else { random.random_range(0..choices) }

@@ -31,11 +31,11 @@ impl Default for QuotaOptions {
 }
 
 impl Maintenance<'_> {
-    /// The active alarms, after a read of the requested consistency.
+    /// The active alarms, read with `consistency`.
     ///
     /// # Errors
     ///
-    /// Those of the read path.
+    /// Those of the read path; a principal that is not authenticated.
     pub async fn alarms(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Alarm>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node.authorize_somebody(ctx)?;

@@ -67,7 +67,7 @@ impl Answers {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether answers take at least half of the bound: reads may soon be refused.
+    /// Whether the charged bytes are at least half of the bound: reads may soon be refused.
     pub fn is_scarce(&self) -> bool {
         self.used() >= self.most / 2
     }
@@ -99,7 +99,8 @@ impl Answers {
         Some(Charge { answers: Arc::clone(self), bytes })
     }
 
-    /// Waits for capacity for `bytes`, until `deadline` and a few seconds at most. Charges nothing.
+    /// Waits until an answer of `bytes` may be made: until `deadline`, and at most 3 s. Charges
+    /// nothing.
     ///
     /// # Errors
     ///

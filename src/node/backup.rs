@@ -69,7 +69,8 @@ impl Maintenance<'_> {
     ///
     /// [`NodeError::TooManyRequests`] if the bound on concurrent backups is reached, in all or for
     /// this client; [`NodeError::NoLeader`] if the store is new and still empty;
-    /// [`NodeError::Storage`] if the disk failed or is full.
+    /// [`NodeError::Refused`] without the right to write the cluster; [`NodeError::Storage`] if the
+    /// disk failed or is full.
     pub async fn backup(self, ctx: &RequestContext) -> Result<Backup, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         self.node.authorize_cluster(ctx, headwater_types::Access::WRITE)?;
@@ -105,7 +106,8 @@ fn make(store: &StateStore, files: &SnapshotFiles, identity: Identity) -> Result
     Ok(BackupSource::new(files.path(), info)?)
 }
 
-/// The description of a checkpoint, with no `files`. `None` if nothing was ever applied to it.
+/// The description of a checkpoint, with [`BackupInfo::files`] left empty. `None` if no log entry
+/// was ever applied to the state in it.
 pub(super) fn describe(
     checkpoint: &Path,
     identity: Identity,

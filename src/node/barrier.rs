@@ -30,7 +30,7 @@ pub(super) struct ReadBarrier {
 }
 
 struct Shared {
-    /// The bound on the reads that wait for a round or for the result of one.
+    /// The bound on the reads within `pass`: they wait for a round, for its result, or for apply.
     shares: Shares,
     waiting: parking_lot::Mutex<Vec<oneshot::Sender<Result<LogIndex, NodeError>>>>,
     arrived: Notify,
@@ -60,7 +60,7 @@ impl ReadBarrier {
         }
     }
 
-    /// Waits until this node has applied `index`.
+    /// Waits until this node has applied `index`. Fails at `deadline`.
     pub(super) async fn wait_applied(&self, index: LogIndex, deadline: Instant) -> Result<(), NodeError> {
         if *self.applied.borrow() >= index {
             return Ok(());

@@ -1,9 +1,9 @@
 //! Commits of several faces: everything that is decided before a proposal (`docs/commits.md`).
 //!
-//! Owns the order of the checks, the choices of ids and times, and the hash of an idempotency key.
-//! The rights of all operations are judged before anything that a request names is looked at. Knows
-//! no wire format. Invariant: two requests with the same content have the same hash, whatever the
-//! node has chosen for each.
+//! Owns the order of the checks, the choices of ids, and the hash of an idempotency key. The rights
+//! of all operations are judged before any data that the request names is read. Knows no wire
+//! format. Invariant: two requests with the same content have the same hash, whatever the node has
+//! chosen for each.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -62,7 +62,7 @@ pub enum NewOperation {
     },
     /// Replaces one status of a resource.
     WriteStatus {
-        /// The resource.
+        /// Id of the resource.
         id: ResourceId,
         /// Key of the status.
         key: String,
@@ -73,7 +73,7 @@ pub enum NewOperation {
     },
     /// Deletes a resource, or marks it for deletion.
     DeleteResource {
-        /// The resource.
+        /// Id of the resource.
         id: ResourceId,
         /// The version that the stored resource must have, if given.
         expected: Option<LogIndex>,
@@ -112,13 +112,13 @@ pub enum CommitError {
 /// The reason for which an operation was refused before the commit was proposed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OperationError {
-    /// A rule of resources.
+    /// A rule of resources forbids the operation.
     #[error(transparent)]
     Resource(#[from] ResourceError),
     /// The registration is incomplete or contradictory.
     #[error(transparent)]
     Catalog(#[from] RegistrationProblem),
-    /// It cannot be part of a commit.
+    /// The operation reads values, and so cannot be part of a commit.
     #[error(
         "an operation that reads values cannot be part of a commit: read with Store.Read, and guard with a condition"
     )]
@@ -142,7 +142,9 @@ fn is_denial(error: &CommitError) -> bool {
 }
 
 impl Node {
-    /// Commits operations of any faces in one log entry: all or none.
+    /// Commits operations of any faces in one log entry: all or none. A repetition of an earlier
+    /// commit, with the same idempotency key and content, changes nothing and returns the earlier
+    /// results ([`CommitDone::is_repeated`]).
     ///
     /// # Errors
     ///
@@ -191,7 +193,8 @@ impl Node {
         Err(NodeError::TooManyRequests.into())
     }
 
-    /// The outcome of an earlier commit with the same key and the same content.
+    /// The outcome of an earlier commit with the same key and the same content. `None` without a
+    /// key, or if no such commit is kept.
     async fn repeated(
         &self,
         ctx: &RequestContext,
@@ -206,8 +209,9 @@ impl Node {
         Ok(Some(Read { index, revision, value }))
     }
 
-    /// Whether a failed commit is made again, because what the node had chosen or read was the
-    /// reason.
+    /// `Ok` if a failed commit is to be proposed again: the node chose an id that is taken, or read
+    /// a type that has changed since. The commit's error otherwise. After a change of a type, first
+    /// waits for the current state.
     async fn retry_or_fail(
         &self,
         ctx: &RequestContext,
@@ -237,8 +241,8 @@ impl Node {
         }
     }
 
-    /// Judges the rights of everything, before types are looked up and data is judged. A denial
-    /// comes before any other error.
+    /// Judges the rights to all conditions and operations, before the data of resources is checked.
+    /// A denial of any of them comes before any other error.
     async fn permit_commit(
         &self,
         ctx: &RequestContext,
@@ -277,7 +281,9 @@ impl Node {
         first.map_or(Ok(()), Err)
     }
 
-    /// The idempotency key of a request: of its principal alone.
+    /// The idempotency key of a request, and its content, as hashes. The hash of the key includes
+    /// the principal, so that equal keys of two principals differ. `None` if the request has no
+    /// key.
     fn commit_key(
         &self,
         ctx: &RequestContext,
@@ -340,7 +346,8 @@ impl Node {
     }
 }
 
-/// Checks a registration, and fills in its defaults.
+/// Checks a registration and fills in its defaults, or checks a deregistration. Does nothing for
+/// other operations.
 fn complete(operation: &mut NewOperation) -> Result<(), RegistrationProblem> {
     match operation {
         NewOperation::Register(registration) => registration.complete(),
@@ -362,7 +369,8 @@ fn as_asked(request: &CommitRequest) -> Result<Commit, CommitError> {
     })
 }
 
-/// The command of an operation, with what the client has said alone.
+/// The command of an operation, with the client's fields alone: those that the node chooses or
+/// looks up are empty.
 fn as_command(operation: &NewOperation) -> Command {
     match operation {
         NewOperation::Put(put) => Command::Put(put.clone()),

@@ -110,8 +110,8 @@ impl RequestContext {
         }
     }
 
-    /// Adds the intervals of a transaction that is read without being replicated to its line in
-    /// the audit log.
+    /// Adds the intervals of a transaction that is not replicated, because it only reads, to the
+    /// request's line in the audit log, if it gets one.
     pub(crate) fn note_read_txn(&self, txn: &Txn) {
         if let Some(trail) = &self.trail {
             trail.add_command(&Command::Txn(txn.clone()), true);
@@ -131,6 +131,6 @@ pub enum Consistency {
     /// Sees every write that any node acknowledged before the read began.
     #[default]
     Linearizable,
-    /// This node's applied state at once; never goes backwards on one node.
+    /// Reads this node's applied state at once, which may be old. It never goes back on one node.
     Serializable,
 }

@@ -21,8 +21,8 @@ pub enum NodeError {
     /// to be encoded; nothing changed.
     #[error("request is too large")]
     RequestTooLarge,
-    /// A bound is reached, on waiting proposals or reads, on backups, or on memory; nothing
-    /// changed. Retry later.
+    /// A bound on concurrent or waiting work, or on memory, is reached; nothing changed. Retry
+    /// later.
     #[error("too many requests")]
     TooManyRequests,
     /// This member's bound on watchers is reached, in all or for this client; nothing changed.
@@ -36,8 +36,8 @@ pub enum NodeError {
          retry later"
     )]
     AnswersUnread,
-    /// No leader is known, or a majority is known to be lost, and nothing was proposed; nothing
-    /// changed.
+    /// No leader is known or alive, a majority is known to be lost, or this node has not recovered
+    /// before the deadline. Nothing was proposed; nothing changed.
     #[error("no leader")]
     NoLeader,
     /// The deadline passed before a read was complete, or before a write was sent to a leader:
@@ -80,7 +80,7 @@ pub enum NodeError {
     /// This node was removed from the cluster. Ask another one.
     #[error("this member was removed from the cluster")]
     Removed,
-    /// The node is stopping.
+    /// The node is stopping. Also the end of a stream whose state was replaced as a whole.
     #[error("server stopped")]
     Stopped,
     /// The local storage failed; the node is going down.
@@ -109,8 +109,8 @@ pub enum NodeErrorKind {
     Refused,
     /// The principal lacks a right; nothing changed.
     Denied,
-    /// The credentials are missing, invalid or expired, or users have changed since the client
-    /// authenticated. Authenticate and retry.
+    /// The credentials are missing, invalid or expired, or users or roles have changed since the
+    /// client authenticated. Authenticate and retry.
     Unauthenticated,
     /// The request exceeds a size limit; nothing changed. Retrying does not help.
     TooLarge,

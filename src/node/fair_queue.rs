@@ -1,10 +1,10 @@
 //! A queue that serves clients in turn: deficit round robin (Shreedhar and Varghese, 1995).
 //!
 //! Each turn of a client adds a quantum to its credit, and its items are taken while the credit
-//! lasts. A client with one waiting item is therefore served after at most one turn of each other
-//! client, however much the others have queued. Owns only the order. Its user decides when the
-//! queue is full, and then removes the newest item of the client whose items cost most. Memory is
-//! bounded by the number of items: a client without items is forgotten.
+//! lasts. A client with one waiting item of at most a quantum is therefore served after at most one
+//! turn of each other client, however much they have queued. Owns only the order. Its user decides
+//! when the queue is full, and then removes the newest item of the client whose items cost most.
+//! Memory is bounded by the number of items: a client without items is forgotten.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -31,7 +31,8 @@ struct Items<T> {
     waiting: VecDeque<Item<T>>,
     /// Sum of the costs of `waiting`.
     cost: usize,
-    /// Cost that the client may still take in this turn.
+    /// Cost that the client may still take. The rest of one turn is kept for the next, so that
+    /// items may cost more than the quantum.
     credit: usize,
 }
 
@@ -79,7 +80,7 @@ impl<T> FairQueue<T> {
         ticket
     }
 
-    /// Takes the next item, with its client.
+    /// Takes the next item, with its client. `None` if the queue is empty.
     pub(super) fn pop(&mut self) -> Option<(ClientKey, T)> {
         self.pop_of(|_| true)
     }
@@ -117,7 +118,8 @@ impl<T> FairQueue<T> {
 
     /// Removes the newest item of the client with the highest total cost. Never takes an item of
     /// [`ClientKey::Own`]; `None` if there are no others. `latest` is the client of the newest item
-    /// in the queue: it is taken among clients of equal cost. Visits every client with items.
+    /// in the queue: among clients of equal cost, it loses its item. Visits every client with
+    /// items.
     pub(super) fn pop_newest_of_longest(&mut self, latest: ClientKey) -> Option<T> {
         let of_clients = self.clients.iter().filter(|(client, _)| **client != ClientKey::Own);
         let (longest, _) = of_clients.max_by_key(|(client, items)| (items.cost, **client == latest))?;

@@ -1,6 +1,6 @@
 //! Delivery of committed changes to the services that follow them: all events to the event
-//! publisher, lease changes to the lease keeper, changes of built-in types to the reaper, changes
-//! of tokens and rights to `authority`.
+//! publisher, lease changes to the lease keeper, written resources of built-in types to the reaper,
+//! changes of tokens and rights to `authority`.
 //!
 //! Owns the order of delivery. Never waits: it runs between a commit and its answers.
 

@@ -50,7 +50,8 @@ impl FollowState {
         self.entities.evict();
     }
 
-    /// Evicts the cached states that were made more than [`LISTING_KEPT`] ago.
+    /// Evicts the cached states that were made more than [`LISTING_KEPT`] ago, or before the whole
+    /// state was replaced.
     fn sweep(&self, now: Instant) {
         self.catalog.sweep(now);
         self.resources.sweep(now);
@@ -102,7 +103,7 @@ impl Follow<'_> {
         Ok(Watching { _share: share })
     }
 
-    /// Counters of the feeds of all topics, by the topic's name.
+    /// The name of each topic, with the counters of its feed.
     pub fn stats(self) -> [(&'static str, FeedStats); 4] {
         self.node.inner.follow.events.stats()
     }

@@ -18,7 +18,8 @@ const COMMANDS_MAX: usize = 65_536;
 
 /// A topic whose changes are recorded in history.
 pub trait Recorded: Topic {
-    /// The first log index that can be read from the topic's history.
+    /// The first log index whose changes the topic's history still has. Zero if history begins with
+    /// the log.
     fn floor(head: &StateHead) -> LogIndex {
         head.compacted_index()
     }
@@ -28,8 +29,8 @@ pub trait Recorded: Topic {
 }
 
 impl Recorded for Kv {
-    /// The log index of the compaction point. Compaction by age, which may be further, has removed
-    /// no changes of keys.
+    /// The log index of the compaction point. Retention may have trimmed history further, but then
+    /// no later command up to there has changed a key.
     fn floor(head: &StateHead) -> LogIndex {
         head.key_floor()
     }

@@ -48,6 +48,11 @@ pub struct KeyWatch {
 impl KeyWatch {
     /// Begins a watch on the state in `store` and the changes in `events`. It does not count
     /// against the bound on watchers.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Compacted`] if the start lies below the compaction point; [`NodeError::Storage`]
+    /// if the disk failed; the reason for which the feed has ended.
     pub fn open(
         store: &Arc<StateStore>,
         events: &EventPublisher,
@@ -66,8 +71,8 @@ impl KeyWatch {
         Ok(Self { store, feed, session, token, subscription, started, from, _watching: None })
     }
 
-    /// The next revision that touches the interval. `None` if there is nothing to read now. The
-    /// session yields the token when there may be something to read.
+    /// The changes of the next revision that touches the interval. `None` if there is nothing to
+    /// read now. The session yields the token when there may be something to read.
     ///
     /// # Errors
     ///
@@ -225,8 +230,9 @@ fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Looks up the predecessors of the changes in `items`, in order, until items and predecessors
-/// reach `bytes_max`. Returns the number of complete items.
+/// Looks up the predecessors of the changes in `items`, in order, and keeps them with the commits.
+/// Stops after the item with which items and predecessors reach `bytes_max`. Returns the number of
+/// complete items.
 pub fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, StorageError> {
     store.read(|view| resolve(items, bytes_max, |batch| look_up(view, batch)))
 }

@@ -18,7 +18,8 @@ use headwater_types::{Access, KeyRange, RangeQuery, RangeResult, Refusal, SortTa
 
 /// Most pairs in one part of a streamed range, count.
 const PART_KEYS_MAX: usize = 1000;
-/// Most bytes of keys and values in one part of a streamed range; one pair always fits.
+/// Bytes of keys and values with which a part of a streamed range is complete. Its last pair may
+/// exceed this.
 const PART_BYTES_MAX: usize = 1024 * 1024;
 /// Longest wait for space in the full queue of parts. A reader that takes no part for this long
 /// loses the stream.
@@ -163,8 +164,8 @@ struct NoCapacity {
 /// charges.
 type Loaded = (RangeResult, Option<Charge>);
 
-/// Evaluates a range. Its values are loaded only if the account of answers has capacity for them;
-/// those of a large range are charged first.
+/// Evaluates a range. Its values are loaded only if the account of answers has capacity for them,
+/// else the result is `NoCapacity`. Those of a large range are charged first.
 fn load_within(
     answers: &Arc<Answers>,
     view: &ReadView<'_>,
@@ -190,7 +191,7 @@ fn load_within(
 
 type Opened = Result<(headwater_types::LogIndex, headwater_types::Revision), NodeError>;
 
-/// Yields the parts in order, the end last, then `None`.
+/// Yields the next part at each call: the pairs in order, then [`RangePart::End`], then `None`.
 type NextPart<'view> = Box<dyn FnMut() -> Result<Option<RangePart>, StorageError> + 'view>;
 
 /// Splits a range that was read as a whole into parts.

@@ -10,7 +10,7 @@ use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
 use super::NodeError;
 
-/// A limit with a counter of its own.
+/// A limit with a counter of its own. A variant names the quantity that its limit bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Open connections of all clients, or of all peers. A connection of the reserve that stays
@@ -32,17 +32,17 @@ pub enum Limit {
     UnreadAnswers,
     /// Time for which a reader takes nothing while data waits.
     StalledReader,
-    /// Reads that run or wait.
+    /// Long reads that run or wait.
     LongReads,
     /// Streamed ranges that are open or wait.
     RangeStreams,
-    /// Reads that wait for the leader's confirmation.
+    /// Linearizable reads that wait for the leader's confirmation, or then for apply.
     WaitingReads,
-    /// Proposals that wait for the log.
+    /// Proposals without an outcome yet.
     Proposals,
     /// The quota, at the grant of a lease: live data and leases together.
     Leases,
-    /// Contenders for locks and elections.
+    /// Requests that contend for locks and elections, or observe their owners.
     Contenders,
     /// Requests about leases that wait for the leader.
     LeaseQuestions,
@@ -56,7 +56,7 @@ pub enum Limit {
     DnsQueries,
     /// Requests of one client a second.
     RequestRate,
-    /// Backups at once.
+    /// Backups that are under way.
     Backups,
     /// Requests of web pages from an origin that is not allowed.
     Origin,

@@ -3,7 +3,7 @@
 //! Owns the bounds on waiting and running reads, the turns of clients, and the cancellation of
 //! abandoned reads. Invariants: a read holds its permit until its thread has finished it, so that
 //! clients that go away cannot take all threads from the node's own work; one client never holds
-//! all permits.
+//! more permits than its own bound.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::fair_queue::{FairQueue, Ticket};
 /// Bounds on reads, count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LongReadBounds {
-    /// Most reads that run or wait. One more read refuses the newest waiting one of the client with
-    /// the most waiting reads.
+    /// Most reads that run or wait. One more read refuses the newest waiting read of the client
+    /// with the most of them, which may be the new one.
     pub(super) reads_max: usize,
     /// Most reads that run at once.
     pub(super) running_max: usize,

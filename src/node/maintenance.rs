@@ -114,8 +114,8 @@ impl Maintenance<'_> {
             .await
     }
 
-    /// Waits until this node has reclaimed the space below the compaction point that the log entry
-    /// `compacted` has set (etcd's `physical`).
+    /// Waits until this node has applied the log entry `compacted`, a compaction, and has reclaimed
+    /// the space below the compaction point that it then has (etcd's `physical`).
     ///
     /// # Errors
     ///
@@ -139,7 +139,8 @@ impl Maintenance<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Storage`] if the disk failed.
+    /// [`NodeError::Refused`] without the right to write the cluster; [`NodeError::Storage`] if the
+    /// disk failed; the errors of admission.
     pub async fn defragment(self, ctx: &RequestContext) -> Result<(), NodeError> {
         self.node.admit(ctx).await?;
         self.node.authorize_cluster(ctx, Access::WRITE)?;

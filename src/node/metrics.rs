@@ -121,7 +121,8 @@ impl NodeMetrics {
         Ok(())
     }
 
-    /// Counts `ranges` reads of ranges, and measures their time since `began`.
+    /// Counts `ranges` reads of ranges, and records the time since `began` as one sample, by
+    /// `success`.
     pub(super) fn ranged(&self, ranges: usize, began: Instant, success: bool) {
         let [_, _, counter, _] = self.consensus.operations();
         counter.inc_by(ranges as u64);

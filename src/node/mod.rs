@@ -272,8 +272,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Refused`] for domain refusals. [`NodeError::Indeterminate`] if the write may
-    /// have taken effect; after every other error it has not and will not.
+    /// [`NodeError::Refused`] if the state machine refuses the command, or the principal lacks a
+    /// right. [`NodeError::Indeterminate`] if the write may have taken effect; after every other
+    /// error it has not and will not.
     pub async fn propose(&self, ctx: &RequestContext, command: Command) -> Result<Applied, NodeError> {
         self.admit(ctx).await?;
         let mut command = command;
@@ -304,7 +305,7 @@ impl Node {
     }
 
     /// Authorizes a command before it is proposed, so that a refused command does not enter the
-    /// log.
+    /// log. Returns the rights by which it was judged.
     async fn authorize_command(&self, ctx: &RequestContext, command: &Command) -> Result<Authorizer, NodeError> {
         let (mut authorizer, mut permitted) = self.authorize_locally(ctx, command)?;
         // The right may have been given, and acknowledged, in a log entry that this member has yet

@@ -17,8 +17,8 @@ use headwater_types::{LogIndex, StoreEpoch};
 pub struct Position {
     /// The last log index that the holder knows.
     pub index: LogIndex,
-    /// The lineage in which the index means something. `None` if the holder does not know it, or
-    /// if the lineage had no name yet.
+    /// The lineage to which the index belongs. `None` if the holder does not know it, or if the
+    /// lineage had no name yet.
     pub epoch: Option<StoreEpoch>,
 }
 
@@ -55,7 +55,8 @@ impl WatchStart {
 pub(crate) enum Resume {
     /// History has every change after the position.
     Continue,
-    /// The index belongs to another lineage, or may belong to one.
+    /// The position names another lineage. Or it names none, and the index after its own is from
+    /// before this lineage.
     OtherLineage,
     /// The index is newer than this member's state.
     Ahead,
@@ -65,8 +66,8 @@ pub(crate) enum Resume {
 
 impl Position {
     /// Whether the position is of another lineage than the store's. True also for a position
-    /// without an epoch if the store's lineage began after the position's index. A lineage without
-    /// a name counts as the same as any named one.
+    /// without an epoch if even the index after the position's is from before the store's lineage.
+    /// A lineage without a name counts as the same as any named one.
     pub(crate) fn is_of_another_lineage(self, head: &StateHead) -> bool {
         let is_older = self.epoch.is_none() && self.index.get().saturating_add(1) < head.epoch_since.get();
         is_older || lineages_differ(self.epoch, head.epoch)

@@ -1,11 +1,11 @@
-//! The order of proposals: clients in turn, behind a bound on the commands that are with the
-//! leader.
+//! The order of proposals: once a bound on the commands with the leader is reached, clients take
+//! turns.
 //!
-//! Owns the waiting jobs and the count of the sent ones; one task has it, so that it needs no lock.
-//! While fewer than [`SENT_MAX`] commands are with the leader, a job passes through untouched.
-//! Beyond that jobs wait, and leave in turns of clients. Invariant: at most
-//! [`PENDING_PROPOSALS_MAX`] jobs wait or are sent; the next one costs the client with the longest
-//! queue its newest job.
+//! Owns the waiting jobs and the count of the sent ones. One task has the queue, so it needs no
+//! lock. While the sent commands are below their bounds ([`SENT_MAX`], and one in bytes), a job is
+//! sent without waiting. Beyond that, jobs wait, and are sent in turns of clients. Invariant: at
+//! most [`PENDING_PROPOSALS_MAX`] jobs of clients wait or are sent. One more job costs the client
+//! with the longest queue its newest job; the node's own jobs are never refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -22,8 +22,8 @@ use headwater_types::limits::{APPEND_BYTES_MAX, PENDING_PROPOSAL_BYTES_MAX, PEND
 /// Most commands in one batch, count.
 pub(super) const BATCH_MAX: usize = 1024;
 /// Most commands that are sent and not answered, count: one full batch at the leader, and another
-/// that is gathered at the same time. A command waits for at most this many commands of other
-/// clients, and for its client's turn.
+/// that is gathered at the same time. A new command waits for at most this many sent commands, and
+/// for its client's turn.
 pub(super) const SENT_MAX: usize = 2 * BATCH_MAX;
 /// Most bytes of commands that are sent and not answered: as many full batches as the leader
 /// handles at once. The last command may exceed the bound.
@@ -31,12 +31,13 @@ const SENT_BYTES_MAX: usize = 4 * APPEND_BYTES_MAX;
 /// Cost of a command in addition to its bytes, bytes: a small command costs the members about as
 /// much processor time as this many bytes of a large one.
 const COMMAND_COST: usize = 4096;
-/// Cost of one turn of a client: 16 small commands.
+/// Cost that one turn adds to the credit of a client, bytes: 16 small commands.
 pub(super) const TURN_COST: usize = 16 * COMMAND_COST;
-/// Most commands that have arrived and are not yet in the queue, count and bytes, in addition to
-/// the pending ones. A full queue refuses the newest job of its longest client queue, which can
-/// only be found among queued jobs.
+/// Proposals that are accepted beyond [`PENDING_PROPOSALS_MAX`], count: they are on their way to
+/// the queue. A full queue refuses the newest job of the client with the longest queue, so a job
+/// must reach the queue first.
 const ARRIVING_MAX: usize = PENDING_PROPOSALS_MAX;
+/// As [`ARRIVING_MAX`], in bytes beyond [`PENDING_PROPOSAL_BYTES_MAX`].
 const ARRIVING_BYTES_MAX: usize = PENDING_PROPOSAL_BYTES_MAX / 4;
 
 const _: () = assert!(SENT_MAX < PENDING_PROPOSALS_MAX, "a full queue must have jobs that can be refused");
@@ -49,8 +50,8 @@ const SENT: u8 = 1;
 /// Withdrawn by its proposer.
 const WITHDRAWN: u8 = 2;
 
-/// State of a command: queued, sent or withdrawn. Clones share it: one in the job, one at the
-/// proposer.
+/// State of a command: queued, sent or withdrawn. The job and its proposer hold clones, which share
+/// it.
 #[derive(Clone, Debug)]
 pub(super) struct JobState(Arc<AtomicU8>);
 
@@ -80,15 +81,15 @@ impl JobState {
     }
 }
 
-/// Proposals that have no outcome yet, of all clients.
+/// Number and bytes of the jobs that have not ended, of all clients.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) count: AtomicUsize,
     pub(super) bytes: AtomicUsize,
 }
 
-/// One job's share of the pending proposals, until the job has ended, even if its proposer has
-/// given up.
+/// One job's part of [`Pending`]. The job holds the guard, so it counts until it has ended, even if
+/// its proposer has given up.
 #[derive(Debug)]
 pub(super) struct PendingGuard {
     pending: Arc<Pending>,
@@ -96,8 +97,9 @@ pub(super) struct PendingGuard {
 }
 
 impl PendingGuard {
-    /// Counts a job as pending until the guard is dropped. Refuses it if the bounds of pending and
-    /// arriving jobs are exceeded; the node's own jobs are never refused.
+    /// Counts a job as pending until the guard is dropped. Refuses it with
+    /// [`NodeError::TooManyRequests`] if the bounds of pending and arriving jobs are exceeded; the
+    /// node's own jobs are never refused.
     pub(super) fn take(pending: &Arc<Pending>, client: ClientKey, bytes: usize) -> Result<Self, NodeError> {
         // Made first: its drop takes the counts back if the bounds are exceeded.
         let guard = Self { pending: Arc::clone(pending), bytes };
@@ -199,8 +201,8 @@ impl ProposalQueue {
     }
 
     /// Adds a new job: to `batch` if no other job waits and another command may be sent, otherwise
-    /// to the queue. A queue over its bound then refuses the newest jobs of its longest client
-    /// queue.
+    /// to the queue. While waiting and sent jobs exceed the bounds, the client with the longest
+    /// queue loses its newest job.
     pub(super) fn arrive(&mut self, job: Job, batch: &mut Batch) {
         if self.waiting.is_empty() && self.may_send(batch) {
             self.send(job, batch);
@@ -218,7 +220,8 @@ impl ProposalQueue {
         }
     }
 
-    /// Adds waiting jobs to `batch`, clients in turn.
+    /// Moves waiting jobs to `batch`, clients in turn, until none waits, the batch is full, or no
+    /// more may be sent. Drops withdrawn jobs.
     pub(super) fn fill(&mut self, batch: &mut Batch) {
         while self.may_send(batch) {
             let Some((_, job)) = self.waiting.pop() else { return };

@@ -17,7 +17,8 @@ fn job_of(client: ClientKey, bytes: usize) -> (Job, Answered) {
     (Job { client, pending, command: vec![0; bytes].into(), state: JobState::queued(), answer }, answered)
 }
 
-/// A queue with one greedy client's jobs, and the batches that are sent as they come.
+/// A queue after the arrival of `count` jobs of one greedy client, the batches that were sent, and
+/// the receivers of the answers.
 fn besieged(count: usize) -> (ProposalQueue, Vec<Batch>, Vec<Answered>) {
     let (mut queue, mut sent, mut answers) = (ProposalQueue::default(), Vec::new(), Vec::new());
     let mut batch = Batch::default();

@@ -25,15 +25,17 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// Counters for metrics.
 #[derive(Debug, Default)]
 pub(super) struct ProposerStats {
-    /// Proposals that wait for an outcome.
+    /// Number and bytes of the jobs that have not ended.
     pub(super) pending: Arc<Pending>,
     /// Proposals that got an outcome, refusals included.
     pub(super) answered: AtomicU64,
-    /// Proposals that failed or stayed unanswered.
+    /// Proposals that were queued and ended without an outcome: failed, or unanswered at their
+    /// deadline.
     pub(super) failed: AtomicU64,
 }
 
-/// A handle to the queue.
+/// A handle for proposing: sends jobs to the task that queues and batches them. Clones share the
+/// queue.
 #[derive(Clone)]
 pub(super) struct Proposer {
     queue: mpsc::Sender<Job>,
@@ -52,7 +54,8 @@ impl Proposer {
         &self.stats
     }
 
-    /// Proposes an encoded command of a client and waits for its outcome until `deadline`.
+    /// Proposes an encoded command of a client and waits for its outcome until `deadline`. A
+    /// command that is not sent by then is withdrawn, and is never applied.
     pub(super) async fn propose(
         &self,
         client: ClientKey,
@@ -80,8 +83,8 @@ impl Proposer {
     }
 }
 
-/// Withdraws a command at its deadline and returns the error. [`NodeError::Timeout`] if it was not
-/// sent, and never will be; [`NodeError::Indeterminate`] if it was.
+/// Withdraws a command at its deadline and returns the error. [`NodeError::Timeout`] if the command
+/// was queued: it will never be sent. [`NodeError::Indeterminate`] if it was sent.
 fn withdraw(state: &JobState) -> NodeError {
     match state.withdraw() {
         true => NodeError::Timeout,
@@ -129,7 +132,8 @@ async fn gather(consensus: Consensus, mut jobs: mpsc::Receiver<Job>, offers: mps
     }
 }
 
-/// Proposes a batch and answers its jobs. Returns the jobs that no leader has taken.
+/// Proposes a batch and answers its jobs, except those that no leader has taken: it returns these.
+/// If the leader is known to lack a majority, proposes nothing and answers [`NodeError::NoLeader`].
 async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
     // The leader could not commit the batch. A command that is not sent is certainly not applied.
     if consensus.leadership().lacks_majority() {
@@ -160,8 +164,8 @@ async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
     refused
 }
 
-/// Waits for a while or for a change of leader before refused commands are offered again. Returns
-/// the commands that their proposers have not withdrawn.
+/// Marks refused commands as queued, so that their proposers can withdraw them. Then waits for
+/// [`RETRY_PAUSE`] or a change of leader, and returns the commands to offer again.
 async fn pause(consensus: &Consensus, refused: Vec<Job>) -> Vec<Job> {
     if refused.is_empty() {
         return refused;

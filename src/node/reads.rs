@@ -17,6 +17,7 @@ use headwater_types::limits::{
 
 /// The barrier of linearizable reads, and the permits of long reads.
 pub(super) struct ReadPath {
+    /// The barrier of linearizable reads.
     pub(super) barrier: ReadBarrier,
     /// Permits of clients' long reads.
     pub(super) long: LongReads,
@@ -43,7 +44,8 @@ impl ReadPath {
 }
 
 impl Node {
-    /// Waits until this node may answer the request from its own state.
+    /// Waits until this node may answer the request from its own state: admission and `min_index`,
+    /// without a barrier.
     ///
     /// # Errors
     ///
@@ -77,8 +79,9 @@ impl Node {
         Ok(())
     }
 
-    /// Runs `work` on one view: on the calling thread if the work is small, otherwise on a blocking
-    /// thread. The caller has passed `ready_to_read`.
+    /// Runs `work` on one view. Small work runs on the calling thread at once. Other work waits for
+    /// the memory of answers and for a permit of a long read, and runs on a blocking thread. The
+    /// caller has passed `ready_to_read`.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         is_small: bool,
@@ -96,7 +99,8 @@ impl Node {
         read.inspect_err(self.inner.limit_counters.note(Limit::LongReads))
     }
 
-    /// As [`Node::read`], for the node's own tasks: clients' reads do not delay them.
+    /// Runs `work` on one view, on a blocking thread, for the node's own tasks. Their permits are
+    /// separate, so that clients' reads do not delay them.
     pub(super) async fn read_by_itself<T: Send + 'static>(
         &self,
         deadline: Instant,

@@ -3,8 +3,9 @@
 //!
 //! A bucket is one number, the time at which it is full again (the generic cell rate algorithm of
 //! ATM, ITU-T I.371): the number of tokens follows from it and the clock, and no task refills
-//! buckets. Invariant: a full bucket needs no entry, so the table holds only recent clients, at
-//! most [`CLIENTS_MAX`]; further clients share one bucket.
+//! buckets. A full bucket needs no entry: a full table drops the entries of full buckets.
+//! Invariant: at most [`CLIENTS_MAX`] clients have a bucket of their own; further clients share the
+//! bucket of [`ClientKey::Unknown`].
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ pub(super) struct RequestRate {
     /// Time in which an empty bucket fills.
     fill: Duration,
     clients_max: usize,
-    /// The time at which the bucket of a client is full.
+    /// The time at which the bucket of each client is full again; in the past for a full bucket.
     full_at: Mutex<HashMap<ClientKey, Instant>>,
 }
 
@@ -43,7 +44,7 @@ impl RequestRate {
         Self { interval, fill: interval * options.burst, clients_max: CLIENTS_MAX, full_at: Mutex::default() }
     }
 
-    /// Takes a token of `client`.
+    /// Takes a token from the bucket of `client`.
     ///
     /// # Errors
     ///

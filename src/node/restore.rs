@@ -29,9 +29,9 @@ pub struct RestoreOptions {
     pub file: PathBuf,
     /// The data directory to make; it must not exist, or be empty.
     pub data_dir: PathBuf,
-    /// Id of this member.
+    /// Id of the member that gets the data directory.
     pub node_id: NodeId,
-    /// The new cluster, which must not be the one that was backed up.
+    /// Id of the new cluster, which must not be that of the cluster that was backed up.
     pub cluster_id: ClusterId,
     /// The voters of the new cluster; every one of them must be restored from the same backup.
     pub members: BTreeMap<NodeId, MemberInfo>,
@@ -112,14 +112,16 @@ pub enum RestoreError {
          take its log indexes for those of the new cluster"
     )]
     NoIndexBump,
-    /// The new cluster would soon run out of log indexes.
+    /// `bump_index`, and the log index of the backup: their sum exceeds the highest index of a
+    /// restored store. The new cluster would soon run out of log indexes.
     #[error(
         "--bump-index {0} is too much: the backup is at log index {index}, and a store is restored at {RESTORED_INDEX_MAX} at most; \
          give a smaller one that is still more than the old cluster can have written entries since the backup",
         index = .1.get()
     )]
     IndexBumpTooFar(u64, LogIndex),
-    /// The new cluster would soon run out of revisions.
+    /// `bump_revision`, and the revision of the backup: their sum exceeds the highest revision of a
+    /// restored store. The new cluster would soon run out of revisions.
     #[error(
         "--bump-revision {0} is too much: the backup is at revision {revision}, and a store is restored at {RESTORED_REVISION_MAX} at most",
         revision = .1.get()
@@ -133,11 +135,12 @@ impl From<FileError> for RestoreError {
     }
 }
 
-/// Makes the data directory. Blocks; everything is synced to disk when it returns.
+/// Makes the data directory from the backup. Blocks; everything is synced to disk when it returns
+/// `Ok`.
 ///
 /// # Errors
 ///
-/// [`RestoreError`]. The data directory is then as it was before, unless it is
+/// [`RestoreError`]. The data directory is then as it was before, except after
 /// [`RestoreError::NotSynced`].
 pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     if options.bump_revision > 0 && !options.mark_compacted {
@@ -198,7 +201,7 @@ fn refuse_existing(data_dir: &Path) -> Result<(), RestoreError> {
     if is_free { Ok(()) } else { Err(RestoreError::Exists(data_dir.into())) }
 }
 
-/// Makes and locks the folder in which the data directory is made.
+/// Makes and locks the folder in which everything is made, beside `data_dir`.
 fn begin(data_dir: &Path) -> Result<StagingDir, RestoreError> {
     let mut name = data_dir.file_name().map_or_else(|| OsString::from("data"), OsString::from);
     name.push(".restoring");

@@ -13,14 +13,15 @@ use headwater_types::{Command, TrimHistory};
 /// Steps of compaction in one retention time, count. Each step is one log entry, and its space is
 /// reclaimed at once.
 const STEPS: u32 = 20;
-/// The longest and the shortest interval between two steps.
+/// The longest interval between two steps.
 const STEP_MAX: Duration = Duration::from_secs(300);
+/// The shortest interval between two steps.
 const STEP_MIN: Duration = Duration::from_millis(50);
 /// Timeout of a step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Removes history older than the configured time while this node leads. Returns when the node is
-/// dropped.
+/// Proposes, while this node leads, to remove history that is older than `retention`. Returns when
+/// the node is dropped.
 pub(super) async fn keep_history(inner: Weak<Inner>, retention: Duration) {
     if !tasks::once_serving(&inner).await {
         return;

@@ -27,7 +27,7 @@ use headwater_storage::state::{copy_state, inspect_state};
 use headwater_storage::{StateOptions, StateStore, StorageError};
 use headwater_types::{LogIndex, Supported, Term};
 
-/// Most bytes of log entries that are applied and committed at once; one entry always fits.
+/// Bytes of log entries that are applied and committed at once; the last entry may exceed them.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Source and working folder of a salvage.
@@ -68,26 +68,27 @@ impl EntryRun {
 pub struct SalvageReport {
     /// The node that the data directory belongs to.
     pub owner: Owner,
-    /// The last entry that the state on disk had.
+    /// The last entry that the state on disk had; 0 if it had none.
     pub on_disk: LogIndex,
-    /// The last entry that the salvaged state has.
+    /// The last entry that was applied to the salvaged state, or skipped; 0 if there is none.
     pub applied: LogIndex,
-    /// The last entry that this member knew to be committed.
+    /// The last entry that this member knew to be committed; `None` if its log does not say.
     pub committed: Option<LogIndex>,
-    /// The entries from the first that this member did not know to be committed to the last one
-    /// applied. Those in `skipped` are not in the salvaged state. The client of such an entry got
+    /// The entries up to `applied` that this member did not know to be committed; `None` without
+    /// any. Those in `skipped` are not in the salvaged state. The client of such an entry got
     /// either its outcome or no answer.
     pub unconfirmed: Option<EntryRun>,
-    /// Entries that were left out at the caller's request.
+    /// Entries up to `applied` that were not applied, at the caller's request.
     pub skipped: Vec<LogIndex>,
-    /// Entries of the log that the salvaged state does not have.
+    /// The log entries after `applied`, none of which the salvaged state has; `None` without any.
     pub left_out: Option<EntryRun>,
-    /// The reason for `left_out`.
+    /// The reason for which no further entry was applied; always given with `left_out`.
     pub why: Option<String>,
     /// Everything that was found wrong with the log.
     pub log_damage: DamageList,
-    /// Everything that was found wrong with the state. If there is any, the state was not used, and
-    /// the log has everything since the cluster was formed.
+    /// Everything that was found wrong with the state. If there is any, the state was not used. The
+    /// salvaged state then comes from the log alone, which has every entry since the cluster was
+    /// formed.
     pub state_damage: DamageList,
 }
 
@@ -149,7 +150,8 @@ fn lines(damage: &DamageList) -> String {
 }
 
 /// Makes a backup of the state and the log of a node that does not run. `progress` is called with
-/// the number of records of the state that were checked. Blocks for as long as it takes.
+/// the number of records of the state that were checked so far. Blocks until the backup can be
+/// written.
 ///
 /// # Errors
 ///
@@ -184,7 +186,8 @@ pub fn salvage(options: &SalvageOptions, progress: &mut dyn FnMut(u64)) -> Resul
     Ok(Salvage { backup, report, work, _lock: lock })
 }
 
-/// Applies the entries of the log that follow the state, up to the first one that cannot be.
+/// Applies the entries of the log that follow the state, up to the first one that cannot be
+/// applied. Leaves the damage of the state out of the report.
 fn apply_log(
     store: &StateStore,
     log: &mut LogInspector,

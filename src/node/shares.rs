@@ -3,8 +3,8 @@
 //!
 //! The first three quarters go to any client, at the cost of one atomic operation. Of the last
 //! quarter each client gets only a small part, so that a greedy client leaves some to others.
-//! Invariant: a share counts until it is dropped; clients hold at most `most` shares, and those of
-//! the node itself are not bounded.
+//! Invariants: a share counts until it is dropped; all clients together hold at most `most` shares.
+//! The node itself always gets one, if need be beyond the bound.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,8 +36,9 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Rest {
+    /// Shares of the last quarter that are held, those of the node itself included.
     held: usize,
-    /// Shares held by each client; clients without any are absent.
+    /// Shares of the last quarter by client; clients without any are absent.
     held_by: HashMap<ClientKey, usize>,
 }
 
@@ -45,7 +46,7 @@ struct Rest {
 #[derive(Debug)]
 pub struct Share {
     inner: Arc<Inner>,
-    /// The client, if the share is one of the last quarter.
+    /// The client that holds the share, if it is one of the last quarter; otherwise `None`.
     of_rest: Option<ClientKey>,
 }
 

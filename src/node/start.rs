@@ -45,7 +45,7 @@ use headwater_types::{ClusterId, MemberProgram, NodeId};
 pub struct NodeOptions {
     /// Id of this member.
     pub node_id: NodeId,
-    /// The cluster.
+    /// Id of the cluster.
     pub cluster_id: ClusterId,
     /// The dialer for the peer ports of other members.
     pub dialer: Dialer,
@@ -70,18 +70,18 @@ pub struct NodeOptions {
     pub snapshot_every_entries: u64,
     /// Command bytes between two snapshots.
     pub snapshot_every_bytes: u64,
-    /// Log entries that are kept although a snapshot covers them, count.
+    /// Most log entries that are kept although a snapshot covers them, count.
     pub keep_entries: u64,
-    /// Most bytes of commands in the log entries that are kept although a snapshot covers them. It
-    /// reduces the number of kept entries if they are large.
+    /// Most bytes of commands in the log entries that are kept although a snapshot covers them. If
+    /// entries are large, fewer than `keep_entries` are kept.
     pub keep_bytes: u64,
     /// Tuning of the log.
     pub log: LogOptions,
     /// Tuning of the state.
     pub state: StateOptions,
-    /// Bounds on the memory that subscribers may pin.
+    /// Bounds of the feed of each topic, such as its window.
     pub feed: FeedOptions,
-    /// The bound on stored data.
+    /// Settings of the quota, the bound on live keys and values.
     pub quota: QuotaOptions,
     /// Age at which history is removed; `None` removes it only on request.
     pub history_retention: Option<Duration>,
@@ -92,7 +92,7 @@ pub struct NodeOptions {
     pub hand_over_timeout: Duration,
     /// Largest command that a client may propose here, bytes.
     pub max_request_bytes: usize,
-    /// Watchers of clients that may be open here, count.
+    /// Most watchers of clients that may be open here, count.
     pub watchers_max: usize,
     /// The rate of requests of each client; `None` does not bound it.
     pub request_rate: Option<RateOptions>,
@@ -147,8 +147,8 @@ struct Parts {
 }
 
 impl Node {
-    /// Opens the data directory and starts consensus. The node answers requests once
-    /// [`Node::serving`] is true, and needs its peer port to be served before that
+    /// Opens the data directory, and starts consensus and the node's own tasks. The node answers
+    /// requests once [`Node::serving`] is true, and needs its peer port to be served before that
     /// ([`Node::consensus`]).
     pub async fn start(options: NodeOptions, registry: &prometheus::Registry) -> Result<Self, NodeStartError> {
         let layout = Layout::new(&options.data_dir);

@@ -1,6 +1,7 @@
 //! The node in numbers: status and counters.
 //!
-//! Owns the types that the faces show. Reads them where they are kept, and keeps none itself.
+//! Owns the types that the faces show. The numbers are read from the parts of the node that keep
+//! them.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,24 +9,24 @@ use std::time::Duration;
 use super::{Node, NodeError};
 use headwater_types::{Alarm, ClusterId, ClusterVersion, LogIndex, NodeId, Revision, StoreEpoch, Term};
 
-/// A node's counters, since it started.
+/// Counters of a node since it started, and its pending proposals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Proposals that wait for an outcome now.
+    /// Proposals that are pending now, also if their clients have given up.
     pub proposals_pending: u64,
     /// Proposals that got an outcome, refusals included.
     pub proposals_answered: u64,
     /// Proposals that were queued and ended without an outcome: failed, or unanswered at their
     /// deadline. One that a full queue refused does not count.
     pub proposals_failed: u64,
-    /// Changes of leadership seen.
+    /// Changes of the leader that this node has seen.
     pub leader_changes: u64,
 }
 
 /// The cluster and the id of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster.
+    /// Id of the cluster.
     pub cluster_id: ClusterId,
     /// Id of this member.
     pub node_id: NodeId,

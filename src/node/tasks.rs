@@ -12,7 +12,7 @@ use headwater_storage::StateStore;
 use headwater_types::limits::RECLAIM_BATCH_ENTRIES;
 use headwater_types::{Command, LogIndex, StoreEpoch};
 
-/// Interval of the leader's proposals of a name for the lineage.
+/// Interval of the leader's proposals of a name for the lineage, and the timeout of each.
 const EPOCH_RETRY: Duration = Duration::from_secs(1);
 
 /// Interval of the checks of the compaction point.
@@ -31,7 +31,7 @@ pub(super) async fn recover(consensus: Consensus, serving: watch::Sender<bool>) 
     }
 }
 
-/// Waits until the node serves; `false` if it stops before.
+/// Waits until the node serves. `false` if the node stops before.
 pub(super) async fn once_serving(inner: &Weak<Inner>) -> bool {
     // This task must not keep the node alive.
     let Some(mut serving) = inner.upgrade().map(|inner| inner.lifecycle.serving.clone()) else { return false };
@@ -39,7 +39,7 @@ pub(super) async fn once_serving(inner: &Weak<Inner>) -> bool {
 }
 
 /// Names the lineage of a new store while this node leads. Of several proposals, the first one
-/// applied counts. Returns once the store has a name.
+/// applied counts. Returns once the lineage has a name, or the node is dropped.
 pub(super) async fn name_epoch(inner: Weak<Inner>) {
     if !once_serving(&inner).await {
         return;
@@ -62,8 +62,9 @@ pub(super) async fn name_epoch(inner: Weak<Inner>) {
     }
 }
 
-/// Reclaims the space below the compaction point, batch by batch, whenever the point has moved.
-/// After a restart it continues an interrupted run.
+/// Reclaims the space below the compaction point, batch by batch, whenever the point has moved or
+/// another state was installed. After a restart it continues an interrupted run. Returns when
+/// consensus ends, or on an error.
 pub(super) async fn reclaim(
     consensus: Consensus,
     store: Arc<StateStore>,

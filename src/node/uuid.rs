@@ -1,6 +1,6 @@
-//! Random UUIDs: ids of sessions, tokens, policies and roles.
+//! Random UUIDs: ids of sessions and of Consul's ACLs, and secrets of tokens.
 
-/// A random UUID.
+/// A random UUID of version 4, in lower case with hyphens.
 pub fn new_uuid() -> String {
     of_bits(rand::random())
 }

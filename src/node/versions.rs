@@ -18,7 +18,7 @@ use headwater_types::{
 
 /// Pause between two checks ([`check`]).
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Timeout of one proposal, and of the removal of the log for older programs.
+/// Timeout of one proposal, and of the removal of log entries before a downgrade.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a waiting proposal checks that the leader has a majority.
 const MAJORITY_INTERVAL: Duration = Duration::from_millis(50);
@@ -76,7 +76,9 @@ impl Versions<'_> {
         Ok(read?)
     }
 
-    /// Checks whether the version can be lowered to `to`. Changes nothing.
+    /// Checks whether the version can be lowered to `to`, by the versions and the programs of the
+    /// members. Changes nothing. Does not check for users and tokens, for which
+    /// [`enable_downgrade`](Self::enable_downgrade) may still refuse.
     ///
     /// # Errors
     ///
@@ -217,7 +219,7 @@ async fn change(node: &Node, term: Term) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// The leader's next step.
+/// The version change that is due, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Raise(Version),
@@ -225,8 +227,9 @@ enum Target {
     Stay,
 }
 
-/// Decides the next step. The version stays while any member has no announced program: the member
-/// has not started yet, or runs a version that does not announce its program.
+/// Decides the next step. `own` has the versions that this leader supports. The version stays while
+/// any member has no announced program: the member has not started yet, or runs a version that does
+/// not announce its program.
 fn next_version(versions: &ClusterVersions, own: Supported, roster: &Roster) -> Target {
     let cluster = versions.cluster;
     let supported: Option<Vec<Supported>> = roster
@@ -247,8 +250,9 @@ fn next_version(versions: &ClusterVersions, own: Supported, roster: &Roster) -> 
     }
 }
 
-/// The members that keep the cluster's version from rising to the leader's: they do not support
-/// that version. Empty during a downgrade.
+/// The members that do not support the leader's highest version, and so keep the cluster's version
+/// below it. Empty during a downgrade, and once the cluster has that version. `own` has the
+/// versions that this leader supports.
 fn holding_back(versions: &ClusterVersions, own: Supported, roster: &Roster) -> BTreeSet<NodeId> {
     if versions.cluster.is_downgrading || own.highest <= versions.cluster.version {
         return BTreeSet::new();
@@ -257,9 +261,9 @@ fn holding_back(versions: &ClusterVersions, own: Supported, roster: &Roster) -> 
     roster.members.iter().map(|member| member.id).filter(|id| !supports(*id)).collect()
 }
 
-/// Makes the data directory usable by older programs if it needs a newer version than the
-/// cluster's: flushes the state, removes the log that they cannot apply, then lowers the
-/// directory's mark.
+/// Makes the data directory usable by older programs, if its mark needs a newer version than the
+/// cluster's. Removes the records of authors, flushes the state, removes the applied log entries,
+/// then lowers the mark. The mark stays if the version or the state has changed meanwhile.
 async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
     let db = node.inner.store.current();
     let rises = db.version_rises();

@@ -40,15 +40,15 @@ The guides are [One history](store.md) and [Commits over all faces](commits.md).
 has the value 0, false or empty, unless its meaning says otherwise.
 ";
 
-/// A page in the making.
+/// The text of the page so far, with the names that it refers to.
 #[derive(Default)]
 struct Page {
     text: String,
     /// Names of the protos on the page. Their types are linked to headings, others to their files.
     protos: Vec<String>,
-    /// Uses of a message by methods, by the full name of the message.
+    /// Sentences about the methods that use a message, by the full name of the message.
     uses: BTreeMap<String, Vec<String>>,
-    /// Parts of the protos without a comment.
+    /// Full names of the parts of the protos that have no comment.
     missing: Vec<String>,
 }
 
@@ -77,7 +77,8 @@ impl Page {
         }
     }
 
-    /// A heading, and below it the services, then the messages and enumerations as in the file.
+    /// Writes a heading, and below it the services, then the messages and enumerations in the order
+    /// of the file.
     fn file(&mut self, file: &FileDescriptor) {
         let name = file.name();
         // The comment of the file stands before `syntax`, field 12 of a file's descriptor.
@@ -146,7 +147,7 @@ impl Page {
         }
     }
 
-    /// The comment of the part of `file` at `path`; notes `name` if there is none.
+    /// The comment of the part of `file` at `path`. If it has none, adds `name` to `missing`.
     fn comment(&mut self, file: &FileDescriptor, path: &[i32], name: &str) -> String {
         let comment = comment(file, path);
         if comment.is_empty() {
@@ -155,7 +156,7 @@ impl Page {
         comment
     }
 
-    /// The same for a cell of a table: one line.
+    /// As [`Self::comment`], on one line, for a cell of a table.
     fn cell(&mut self, file: &FileDescriptor, path: &[i32], name: &str) -> String {
         let comment = self.comment(file, path, name);
         comment.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
@@ -185,8 +186,8 @@ impl Page {
         self.link(message.full_name(), message.package_name(), message.parent_file().name())
     }
 
-    /// The name of a type, with a link to its heading or its file. The types of protobuf itself
-    /// have neither.
+    /// The name of a type as a link: to its heading if it is on the page, else to its file. The
+    /// types of protobuf itself get no link.
     fn link(&self, full_name: &str, package: &str, file: &str) -> String {
         let name = heading(full_name, package);
         if self.protos.iter().any(|proto| proto == file) {
@@ -228,7 +229,7 @@ fn line(file: &FileDescriptor, path: &[i32]) -> i32 {
     location.and_then(|location| location.span.first().copied()).unwrap_or_default()
 }
 
-/// The path of a method over HTTP; `None` if it has none.
+/// The path for `POST` of a method over HTTP; `None` if the method is not offered over HTTP.
 fn post(method: &MethodDescriptor) -> Option<String> {
     let http = method.parent_pool().get_extension_by_name("google.api.http")?;
     let options = method.options();
@@ -242,7 +243,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compiles protos of the project, and those of `first`.
+/// Compiles `protos`. A file is sought in `first`, then in the project's folder.
 fn compile(first: Option<Shelf>, protos: &[&str]) -> DescriptorPool {
     let mut resolver = ChainFileResolver::new();
     first.into_iter().for_each(|first| resolver.add(first));

@@ -1,8 +1,8 @@
 //! Applies one log entry to the state. Used by a running member for each committed entry, and by
 //! salvage for the entries that the state on disk lacks.
 //!
-//! Never looks into a command. Invariant: an error names the entry, and the transaction must be
-//! dropped after it.
+//! Passes each command to `fsm` and depends on no kind of command. After an error the transaction
+//! must be dropped.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,8 @@ use headwater_types::{Authorship, Feature, LogIndex, NodeId, Outcome, Term};
 /// A log entry that this member cannot apply.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The bytes are not a command that this program understands.
+    /// This program cannot decode the command or the membership of the entry, or the membership of
+    /// the state to which the entry was to be applied.
     #[error("log entry {index} cannot be applied: {error}")]
     Undecodable {
         /// Log index of the entry.
@@ -51,13 +52,15 @@ impl ApplyError {
 /// An applied command, for its proposer and for metrics.
 pub(super) struct AppliedCommand {
     pub(super) outcome: Outcome,
-    /// Kind of the command, whether it was accepted, and the time that it took. `None` if no
-    /// command ran: the entry is blank, was skipped, or needs a newer version than the cluster's.
+    /// Kind of the command (`Command::kind`), whether it was accepted, and the time that its
+    /// apply took. `None` if no command ran: the entry is blank, was skipped, or needs a newer
+    /// version than the cluster's.
     pub(super) measured: Option<(usize, bool, Duration)>,
 }
 
-/// Applies the command of the entry of `term` at `index`. Without `want_outcome` the outcome is
-/// [`Outcome::Nothing`].
+/// Applies `command`, the content of the log entry of `term` at `index`. The outcome is
+/// [`Outcome::Nothing`] for an empty command, for an unknown one that is marked as skippable, and
+/// if `want_outcome` is false.
 pub(super) fn apply_command(
     txn: &mut WriteTxn<'_>,
     term: Term,
@@ -83,8 +86,8 @@ pub(super) fn apply_command(
 }
 
 /// Applies the membership `stored` of the entry at `index`; `before` is the previous one. Adds the
-/// events of the difference, removes the programs of former members, and marks the invitations by
-/// which members have joined.
+/// events of the difference, removes the programs of former members, and marks the uses of
+/// invitations by nodes that are members now.
 pub(super) fn apply_membership(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,
@@ -104,13 +107,13 @@ pub(super) fn apply_membership(
     txn.note_joined(|incarnation| stored.membership().nodes().any(|(_, info)| info.incarnation == incarnation))
 }
 
-/// Applies `records`, which must follow the state without a gap. For a state of a node that does
-/// not run. A skipped entry only moves the applied index. Everything before a failing entry is
-/// committed.
+/// Applies `records`, which must follow the state without a gap, to the state of a node that does
+/// not run. An entry for which `is_skipped` holds only moves the applied index. Everything before a
+/// failing entry is committed.
 ///
 /// # Errors
 ///
-/// The first entry that cannot be applied.
+/// [`ApplyError`] about the first entry that cannot be applied.
 pub fn replay(
     store: &StateStore,
     records: &[LogRecord],

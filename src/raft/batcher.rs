@@ -4,8 +4,9 @@
 //! A batch of any size costs one log write and one fsync on every member and a few messages: larger
 //! batches cost less per command. Clients that wait for their answers return one after the other,
 //! so a batch that starts with the first of them stays small. A batch therefore waits for
-//! [`SHARE_PERCENT`] of the recent clients, at most [`LINGER_MAX`]. Invariant: the results of a job
-//! come back in the order of its commands, exactly one each.
+//! [`SHARE_PERCENT`] of the recent clients, at most [`LINGER_MAX`]. While other batches are under
+//! way, a small batch also waits for them, at most [`IN_FLIGHT_WAIT_MAX`]. Invariant: the results
+//! of a job come back in the order of its commands, exactly one each.
 
 use std::time::Duration;
 
@@ -22,23 +23,25 @@ pub(super) type Results = Vec<Result<Applied, WriteError>>;
 
 /// Commands after which a batch is full, count. A job is never split, so a batch may have more.
 const BATCH_COMMANDS_MAX: usize = 1024;
-/// Most batches under way at once, count.
+/// Number of batches under way at which a further one waits for one of them to end. It waits at
+/// most [`IN_FLIGHT_WAIT_MAX`], so there may be more.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
-/// Commands that must be waiting before a further batch starts while one is under way.
+/// Fewest commands with which a batch starts while others are under way, count. A batch that is
+/// full of bytes may have fewer.
 const COMMANDS_MIN_WHILE_BUSY: usize = 128;
 /// Share of the recent clients that a batch waits for, percent. Measured with 64 clients: without
 /// it a batch held 20 commands and a put cost 97 us of processor time on three members; with it 51
 /// and 58 us, and latency fell, too.
 const SHARE_PERCENT: usize = 75;
-/// Least number of recent clients to wait for, count: for fewer, latency matters more than batch
-/// size.
+/// Number of recent clients below which a batch does not wait for them, count: latency then matters
+/// more than batch size.
 const RECENT_CLIENTS_MIN: usize = 16;
 /// Longest wait of a batch for the recent clients.
 const LINGER_MAX: Duration = Duration::from_millis(2);
-/// Time after which recent clients are not expected to write again. Clients that write in a loop do
-/// so within 2 ms; a rare writer must not wait for earlier clients.
+/// Time after the end of the last batch after which recent clients are not expected to write again.
+/// Clients that write in a loop do so within 2 ms; a rare writer must not wait for earlier clients.
 const CLIENT_AWAY_MIN: Duration = Duration::from_millis(5);
-/// Longest wait of a batch for the batches under way.
+/// Longest wait of a batch for the batches under way. After that the batch starts at any size.
 const IN_FLIGHT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Most jobs that wait, count. Further callers of [`Queue::run`] wait for a free slot.
 const JOBS_QUEUED: usize = 1024;
@@ -53,7 +56,8 @@ pub(super) struct Job {
 pub(super) struct BatchJobs(Vec<(usize, oneshot::Sender<Results>)>);
 
 impl BatchJobs {
-    /// Hands out `results`; commands beyond their end get `missing`.
+    /// Gives each job its part of `results`, which are in the order of the batch's commands.
+    /// Commands without a result get the error `missing`.
     pub(super) fn answer(self, results: Results, missing: &WriteError) {
         let mut results = results.into_iter();
         for (count, answer) in self.0 {
@@ -168,7 +172,7 @@ impl OpenBatch {
 }
 
 impl Batcher {
-    /// The next batch; `None` once every handle to the queue is gone and nothing waits.
+    /// Waits for the next batch. `None` once every handle to the queue is gone and nothing waits.
     pub(super) async fn next(&mut self) -> Option<Batch> {
         let mut open_batch = OpenBatch::default();
         open_batch.add(self.waiting.recv().await?);
@@ -230,7 +234,7 @@ impl Batcher {
         self.recent_peak < RECENT_CLIENTS_MIN || count * 100 >= self.recent_peak * SHARE_PERCENT
     }
 
-    /// Expects no recent client if no batch is under way and the last one ended more than
+    /// Sets the recent peak to 0 if no batch is under way and the last one ended more than
     /// [`CLIENT_AWAY_MIN`] before `now`.
     fn forget_absent_clients(&mut self, now: Instant) {
         self.note_all_ended();

@@ -7,7 +7,7 @@ use tokio::task::JoinError;
 ///
 /// # Errors
 ///
-/// If it panicked, or the program is ending.
+/// If `work` panicked, or the runtime ended before it could begin.
 pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
     #[cfg(feature = "simulation")]
     if crate::simulation::is_running() {

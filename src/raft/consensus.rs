@@ -1,8 +1,8 @@
 //! The consensus of one member, as the layers above see it.
 //!
 //! [`Consensus`] proposes, answers read indexes, starts and stops. [`Leadership`], [`Members`],
-//! [`Progress`] and [`Queries`] are its handles, each with one concern. Nothing above this module
-//! names openraft.
+//! [`Progress`], [`Queries`] and `Figures` are its handles, each with one concern. Nothing above
+//! this module names openraft.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -89,7 +89,7 @@ impl Consensus {
         Members { consensus: self }
     }
 
-    /// The handle to the applied and committed indexes, recovery, and stalls.
+    /// The handle to the indexes of this member's log, to recovery, and to stalls.
     pub fn progress(&self) -> Progress<'_> {
         Progress { consensus: self }
     }
@@ -104,8 +104,8 @@ impl Consensus {
         self.inner.cluster
     }
 
-    /// The configured name of a member, by the applied membership or by the first members; `None`
-    /// for others.
+    /// The configured name of a member, from the applied membership, else from the configured first
+    /// members. Empty for a member that has not started; `None` for any other id.
     pub(crate) fn name_of(&self, member: NodeId) -> Option<String> {
         let stored = self.inner.members.stored();
         let known = stored.membership().get_node(&member.get()).map(|info| info.name.clone());
@@ -139,8 +139,8 @@ impl Consensus {
         self.inner.peers.lineage()
     }
 
-    /// Ends replication sessions without any answer for long. They would keep the log from being
-    /// purged.
+    /// Ends the replication sessions in which an answer is long overdue. They would keep the log
+    /// from being purged.
     pub(super) fn end_silent_sessions(&self) {
         self.inner.peers.end_silent_sessions();
     }

@@ -1,5 +1,5 @@
-//! Conversions between openraft's types and the messages of the peer port. No decision is made
-//! here.
+//! Conversions between openraft's types and the messages of the peer port. They refuse malformed
+//! messages, and answers with a term that is too high.
 
 use openraft::entry::RaftEntry;
 use openraft::raft::{AppendEntriesRequest, StreamAppendError, VoteRequest, VoteResponse};
@@ -47,7 +47,8 @@ pub(crate) fn required_vote(vote: Option<pb::Vote>) -> Result<Vote, Malformed> {
     required(vote, "vote").map(vote_from_pb)
 }
 
-/// The vote in an answer to a member in `own_term`. Refuses a term that is too far above that.
+/// The vote in an answer to a member in `own_term`. Refuses a term that is too far above
+/// `own_term`.
 pub(crate) fn answered_vote(vote: pb::Vote, own_term: u64) -> Result<Vote, Malformed> {
     check_term(own_term, vote.term)?;
     Ok(vote_from_pb(vote))
@@ -108,7 +109,7 @@ pub(crate) fn append_result_to_pb(result: &AppendResult) -> pb::AppendResponse {
 }
 
 /// The answer to an append of a leader in `own_term`. Refuses a vote with a term too far above
-/// that.
+/// `own_term`.
 pub(crate) fn append_result_from_pb(response: pb::AppendResponse, own_term: u64) -> Result<AppendResult, Malformed> {
     use pb::append_response::Result as R;
     Ok(match required(response.result, "append result")? {
@@ -143,7 +144,7 @@ pub(crate) fn vote_response_to_pb(response: &VoteResponse<TypeConfig>) -> pb::Vo
     }
 }
 
-/// The answer to a candidate in `own_term`. Refuses a vote with a term too far above that.
+/// The answer to a candidate in `own_term`. Refuses a vote with a term too far above `own_term`.
 pub(crate) fn vote_response_from_pb(
     response: pb::VoteResponse,
     own_term: u64,

@@ -14,15 +14,17 @@ use headwater_types::{LogIndex, NodeId, Term};
 pub struct MemberFigures {
     /// The term of the member.
     pub term: Term,
-    /// The leader that it knows.
+    /// The leader with which the member is in contact; `None` without one.
     pub leader: Option<NodeId>,
-    /// Highest log index known to be committed.
+    /// Highest log index that the member knows to be committed.
     pub committed: LogIndex,
     /// Highest log index applied.
     pub applied: LogIndex,
-    /// Bytes of the state in files and write buffers.
+    /// Bytes of the state in files and write buffers, or of its live keys and values if those are
+    /// more.
     pub stored_bytes: u64,
-    /// Whether the member has recovered and serves.
+    /// Whether the member has applied again all that it had acknowledged before its restart, and
+    /// serves.
     pub serving: bool,
 }
 
@@ -46,7 +48,7 @@ impl Consensus {
 }
 
 impl Figures<'_> {
-    /// Registers the source of this member's figures; only the first call has an effect.
+    /// Registers the source of this member's figures. Only the first call has an effect.
     pub fn serve(self, service: Arc<dyn FiguresService>) {
         self.consensus.inner().services.figures.get_or_init(|| service);
     }
@@ -60,7 +62,8 @@ impl Figures<'_> {
     ///
     /// # Errors
     ///
-    /// The reason for which there are none, in words.
+    /// The reason for which there are no figures, as the rest of a sentence about the member: "does
+    /// not answer".
     pub async fn of(self, member: NodeId) -> Result<MemberFigures, &'static str> {
         let info = self.consensus.member_info(member).ok_or("is no member")?;
         let request = pb::HelloRequest { with_figures: true };

@@ -31,10 +31,11 @@ const ASK_PAUSE: Duration = Duration::from_millis(200);
 /// A member's part in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Participation {
-    /// The member has no data for a reason not yet known. It answers hello calls and nothing else.
+    /// The member has no data for a reason not yet known. It answers hello calls, and refuses
+    /// entries, snapshots and requests for votes.
     Undecided = 0,
-    /// The member lost its data. It takes entries, but neither votes nor stands for election until
-    /// it has caught up.
+    /// The member lost its data. It takes entries and snapshots, but neither votes nor stands for
+    /// election until it has caught up.
     Rejoining = 1,
     /// The member takes part in everything.
     Member = 2,
@@ -42,16 +43,18 @@ pub(crate) enum Participation {
 
 /// State of joining or forming the cluster.
 pub(super) struct Formation {
-    /// Members of a cluster that does not exist yet; ignored once it does.
+    /// The configured first members, with which a cluster that does not exist yet is formed. Once
+    /// it exists, they only give the names of members that are not in the applied membership.
     initial_members: BTreeMap<NodeId, MemberInfo>,
     participation: AtomicU8,
     /// Whether the local log held an entry of a leader when this process started.
     had_a_leader: bool,
-    /// File that exists from the loss of this member's data until it has caught up.
+    /// File that exists from the time at which this member noticed the loss of its data, until it
+    /// has caught up.
     rejoining: FlagNote,
-    /// Whether another member has called this one since the process started.
+    /// Whether this member has accepted a call of another one since the process started.
     called: watch::Sender<bool>,
-    /// Whether a leader that counts this node as a member has called since the process started.
+    /// Whether a leader has called while this member was [`Participation::Undecided`].
     led: AtomicBool,
 }
 
@@ -81,19 +84,19 @@ impl Formation {
 }
 
 impl Consensus {
-    /// Records a call of another member.
+    /// Records an accepted call of another member.
     pub(crate) fn mark_called(&self) {
         self.inner().formation.called.send_if_modified(|called| !std::mem::replace(called, true));
     }
 
-    /// Records a call of a leader that this member refused, because it does not know yet why it has
-    /// no data.
+    /// Records a call of a leader that this member refused because it is
+    /// [`Participation::Undecided`].
     pub(crate) fn mark_led(&self) {
         self.inner().formation.led.store(true, Ordering::Release);
     }
 
-    /// Whether a leader was ever elected, as far as this member knows. Forming writes the entry at
-    /// index 0; every leader writes one after it.
+    /// Whether the cluster has ever had a leader, as far as this member knows. Forming the cluster
+    /// writes the entry at index 0; every leader appends one after it.
     pub(crate) fn has_had_a_leader(&self) -> bool {
         self.inner().formation.had_a_leader
             || self.leadership().current().leader.is_some()
@@ -110,8 +113,8 @@ impl Consensus {
     }
 
     /// Begins this member's part in its cluster: forms the cluster if there is none yet, or waits
-    /// until a member that lost its data has caught up. Returns at once; the work is done by a
-    /// task.
+    /// until a member that lost its data has caught up. A member that is not one of the first
+    /// members forms nothing. Returns at once; the work is done by a task.
     pub fn form(&self) {
         match self.participation() {
             Participation::Undecided if self.inner().formation.initial_members.len() == 1 => {
@@ -193,7 +196,7 @@ impl Consensus {
     }
 
     /// Asks another member for its view of the cluster and of this member. `None` without a valid
-    /// answer in time.
+    /// answer within [`HELLO_TIMEOUT`].
     pub(super) async fn hello(&self, id: NodeId, info: &MemberInfo) -> Option<pb::HelloResponse> {
         self.hello_with(id, info, pb::HelloRequest::default()).await
     }
@@ -222,9 +225,9 @@ impl Consensus {
         }
     }
 
-    /// Keeps this member from voting and standing for election until it has applied all entries
-    /// that were committed at its return. The file preserves that across a crash, and is on disk
-    /// before the leader's first entry is accepted.
+    /// Makes this member [`Participation::Rejoining`]: it neither votes nor stands for election
+    /// from now on. The file preserves that across a crash, and is on disk before the leader's
+    /// first entry is accepted.
     fn note_rejoining(&self) -> Result<(), StorageError> {
         let inner = self.inner();
         inner.formation.rejoining.set()?;

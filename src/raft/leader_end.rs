@@ -31,11 +31,12 @@ use headwater_types::NodeId;
 
 /// Longest wait for a connection to the leader's port. A refusal is immediate.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
-/// Most connections that are tried, count: the first may reach a port that is about to close.
+/// Most attempts to connect to the leader's port, count: the first may reach a port that is about
+/// to close.
 const PROBES_MAX: u32 = 4;
-/// Pause between two connections.
+/// Pause between two attempts to connect.
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
-/// Longest wait for the other voters.
+/// Longest wait for the answers of the other voters.
 const ASK_TIMEOUT: Duration = Duration::from_millis(400);
 /// Heartbeat intervals without contact with the leader after which its port is tried, even if no
 /// replication session has closed, count.
@@ -126,8 +127,9 @@ async fn check_when_in_doubt(consensus: &Consensus, heartbeat: Duration) {
     }
 }
 
-/// Stands for election if the leader's process has ended and this member is the best candidate.
-/// True if the leader's process has ended as far as this member can see, whether it stood or not.
+/// Stands for election if the leader's process has ended, a majority of the voters sees that, and
+/// no better candidate is elected first. True if this member may stand and sees the leader's
+/// process as ended, whether it stood or not.
 async fn stand_if_leader_ended(consensus: &Consensus, heartbeat: Duration) -> bool {
     let Some(leader) = followed(consensus) else { return false };
     let roster = consensus.members().roster();
@@ -163,7 +165,7 @@ struct Followed {
     id: NodeId,
 }
 
-/// The leader that this member follows; `None` without one, and on the leader.
+/// The leader that this member follows; `None` without a leader, and on the leader itself.
 fn followed(consensus: &Consensus) -> Option<Followed> {
     let vote = consensus.raft().server_metrics().borrow_watched().vote;
     let id = NodeId(vote.leader_id.voted_for);
@@ -199,7 +201,8 @@ fn host_and_port(url: &str) -> Option<(String, u16)> {
     Some((host.to_owned(), url.port_u16()?))
 }
 
-/// Whether every address of the host refuses connections: nothing listens there.
+/// Whether a connection to the host is refused: nothing listens at its port. If the host has
+/// several addresses, none accepts, and the last one refuses.
 async fn is_refused(host: &str, port: u16) -> bool {
     let connecting = TcpStream::connect((host, port));
     match tokio::time::timeout(PROBE_TIMEOUT, connecting).await {
@@ -246,8 +249,9 @@ fn rank(candidates: &[Candidate], me: NodeId, voters: usize) -> Option<u32> {
 }
 
 impl Consensus {
-    /// Answers another voter's question whether the leader's process has ended. If it has, this
-    /// member checks at once whether to stand for election itself.
+    /// Answers another member's question whether the process of the leader with the vote `leader`
+    /// has ended. `ended` is false if this member follows another leader, or may not stand for
+    /// election. If it is true, this member checks at once whether to stand itself.
     pub(crate) async fn judge_leader(&self, leader: Vote) -> pb::LeaderEndedResponse {
         let ended = match followed(self) {
             Some(followed) if followed.vote == leader && may_elect(self) => has_ended(self, followed).await,

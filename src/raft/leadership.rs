@@ -29,9 +29,9 @@ pub struct Leading {
 /// write path reads leader and term without a lock.
 #[derive(Debug)]
 pub(super) struct LeadershipState {
-    /// Silence after which a leader counts as gone.
+    /// Time without contact after which a leader counts as gone.
     pub(super) silence_max: Duration,
-    /// Last contact with the leader, for a follower.
+    /// Last contact with the leader. Used while this member does not lead.
     pub(super) contact: LeaderContact,
     /// The leader's id; 0 for none.
     leader: AtomicU64,
@@ -59,7 +59,8 @@ impl LeadershipState {
     }
 }
 
-/// Time of the last message from a leader with a majority.
+/// Time of the last contact with a leader that has a majority: a message, or the moment in which a
+/// leader became known, this member itself included.
 #[derive(Debug)]
 pub(super) struct LeaderContact {
     origin: Instant,
@@ -73,7 +74,7 @@ impl LeaderContact {
         Self { origin: Instant::now(), last_ms: AtomicU64::new(u64::MAX), blocked: AtomicBool::new(false) }
     }
 
-    /// Records a message from a leader with a majority.
+    /// Records a message from a leader with a majority, or a new leader.
     pub(super) fn mark(&self) {
         let now_ms = self.origin.elapsed().as_millis() as u64;
         self.last_ms.store(now_ms, Ordering::Relaxed);
@@ -130,9 +131,10 @@ impl<'a> Leadership<'a> {
         self.state().changes.load(Ordering::Relaxed)
     }
 
-    /// The leader, if this member had contact with it, or as the leader with a quorum, within the
-    /// time for which a silent leader is trusted. `None` for a leader that lost its quorum, for its
-    /// followers, and for a follower without contact.
+    /// The leader, if it is known to have led a short time ago. On the leader: if a quorum has
+    /// answered it within the time for which a silent leader is trusted, or it is the only voter.
+    /// On any other member: if the leader has become known or sent a message within that time, and
+    /// has not reported the loss of its majority since. Else `None`.
     pub fn live_leader(self) -> Option<NodeId> {
         let leader = self.current().leader?;
         let state = self.state();
@@ -150,8 +152,9 @@ impl<'a> Leadership<'a> {
 
     /// Time since contact with a majority. On the leader: zero with a quorum, else the time since
     /// its quorum last answered. On any other member: the time since the last message of a leader
-    /// with a majority. `None` if there was no such answer or message since this member started.
-    /// Another leader may have committed entries since then.
+    /// with a majority, or since it learned of its last leader if that is later. `None` if there
+    /// was none of these since this member started. Another leader may have committed entries since
+    /// then.
     pub fn last_contact(self) -> Option<Duration> {
         match self.current().leader {
             Some(leader) if leader != self.consensus.node_id() => self.state().contact.elapsed(),
@@ -167,7 +170,7 @@ impl<'a> Leadership<'a> {
     ///
     /// # Errors
     ///
-    /// It does not lead, or no quorum confirmed it.
+    /// It does not lead, no quorum confirmed it, or consensus has ended.
     pub async fn confirm(self) -> Result<(Term, LogIndex), ReadIndexError> {
         let linearizer = self.consensus.linearizer().await?;
         // A read's log id belongs to the leadership that produced it.
@@ -175,8 +178,8 @@ impl<'a> Leadership<'a> {
         Ok((Term(term_of(id.log_id())), LogIndex(id.index())))
     }
 
-    /// Waits for a possible change of leadership, at most for `pause`: the pause before a retry
-    /// after "not the leader".
+    /// Waits for a change of leader, vote or membership, at most for `pause`. For the pause before
+    /// a retry after "not the leader".
     pub async fn wait_for_change(self, pause: Duration) {
         let mut metrics = self.consensus.raft().server_metrics();
         drop(metrics.borrow_and_update());
@@ -185,7 +188,8 @@ impl<'a> Leadership<'a> {
     }
 }
 
-/// Keeps the in-memory copy of leadership current until consensus ends.
+/// Keeps the in-memory copy of leadership, and the addresses of members, current until consensus
+/// ends.
 pub(super) async fn follow(consensus: Consensus) {
     let mut metrics = consensus.raft().server_metrics();
     let leadership = &consensus.inner().leadership;

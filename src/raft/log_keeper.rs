@@ -1,12 +1,12 @@
 //! Keeps the log short: openraft counts entries, this module counts their bytes.
 //!
-//! At every poll it makes a snapshot if enough was applied since the last one, and purges the
-//! entries before the newest snapshot that exceed the limits. openraft never purges an entry that
-//! no snapshot holds, and a snapshot is durable when it is announced: nothing is purged that a
-//! restart needs. Nor does openraft purge an entry that it may still send to a follower. It waits
-//! for a follower that answers, however slowly. A follower that takes entries and answers nothing
-//! loses its session after a while, and then gets a snapshot; so does a live follower without
-//! progress of its log (`replication_gaps`).
+//! At every poll it makes a snapshot if enough bytes were applied since it last made one, and
+//! purges the entries before the newest snapshot that exceed the limits. openraft never purges an
+//! entry that no snapshot holds, and a snapshot is durable when it is announced: nothing is purged
+//! that a restart needs. Nor does openraft purge an entry that it may still send to a follower. It
+//! waits for a follower that answers, however slowly. A follower that takes entries and answers
+//! nothing loses its session after a while, and then gets a snapshot; so does a live follower
+//! without progress of its log (`replication_gaps`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,21 +22,23 @@ use headwater_types::{LogIndex, NodeId};
 
 /// Interval of the byte count: following every apply would slow each write.
 const POLL: Duration = Duration::from_millis(500);
-/// Polls in a row without a purge that is due, after which the sessions that hold the log are
-/// ended, count: ten seconds.
+/// Polls in a row without progress of a purge that is due, after which silent sessions are ended,
+/// count: ten seconds.
 const HELD_POLLS: u32 = 20;
 
 /// Bounds of the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogLimits {
-    /// Command bytes applied since the last snapshot after which the next is made.
+    /// Command bytes after which a snapshot is made, counted from the last snapshot made for this
+    /// bound, or from the start of the process.
     pub(super) snapshot_every_bytes: u64,
     /// Most command bytes that stay in the log below the applied index, if a snapshot holds them.
     pub(super) keep_bytes: u64,
-    /// Most entries that stay in the log although a snapshot holds them; openraft purges the
-    /// others.
+    /// Most entries that stay in the log although a snapshot holds them. openraft purges the
+    /// others, and may leave up to [`PURGE_BATCH`] more.
     pub(super) keep_entries: u64,
-    /// Longest time without progress of a live follower before it is sent a snapshot.
+    /// Time without progress after which a live follower is sent a snapshot, if sessions with it
+    /// have failed meanwhile.
     pub(super) gap_max: Duration,
 }
 
@@ -46,7 +48,8 @@ const SAMPLES_MAX: u64 = 1024;
 /// Applied index at some time, and the command bytes applied until then.
 type Sample = (LogIndex, u64);
 
-/// Keeps the log short until consensus ends. `applied_bytes` only grows.
+/// Keeps the log short until consensus ends. `applied_bytes` counts the command bytes that this
+/// process has applied.
 pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, limits: LogLimits) {
     let mut at_snapshot = 0;
     let mut samples = VecDeque::new();
@@ -106,8 +109,8 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
     }
 }
 
-/// Progress of the other members, if this one leads. A receiver of a snapshot counts as not live:
-/// its log does not move.
+/// Progress of the other members; empty if this one does not lead. A receiver of a snapshot counts
+/// as not live: its log does not move.
 fn followers(consensus: &Consensus) -> BTreeMap<NodeId, MemberProgress> {
     let me = consensus.node_id();
     let mut members = consensus.members().progress();
@@ -135,8 +138,8 @@ fn surplus(samples: &mut VecDeque<Sample>, total: u64, keep: u64) -> Option<LogI
     (old > 0).then(|| samples[0].0)
 }
 
-/// The index up to which openraft itself has purged after a snapshot: it keeps `keep` entries, and
-/// up to a batch more.
+/// The index up to which openraft itself purges after a snapshot: it keeps `keep` entries, and up
+/// to a batch more. Zero if there is nothing to purge.
 fn surplus_entries(snapshot: LogIndex, keep: u64) -> LogIndex {
     LogIndex(snapshot.get().saturating_sub(keep).saturating_sub(PURGE_BATCH))
 }

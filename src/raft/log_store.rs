@@ -1,7 +1,7 @@
 //! openraft's log storage on our own log database.
 //!
 //! Adapts types and waits; `storage::log` decides about durability. Invariant: a callback of
-//! `append` fires only after the entries are on disk.
+//! `append` reports success only after the entries are on disk.
 
 use std::fmt::Debug;
 use std::io;
@@ -33,7 +33,8 @@ impl LogStore {
         Ok(Self { log, durable: watch::Sender::new(last) })
     }
 
-    /// Follows the highest log index that is surely on this member's disk.
+    /// Subscribes to the highest log index that is surely on this member's disk, or purged. A
+    /// truncation lowers it.
     pub(super) fn durable(&self) -> watch::Receiver<u64> {
         self.durable.subscribe()
     }

@@ -1,8 +1,8 @@
 //! Detection of a lost majority, on the leader from its heartbeats and on followers from the
 //! leader's report, and a poll of the members that answer.
 //!
-//! Invariants: a majority counts as lost only after the leader had no answer of one for as long as
-//! a silent leader is trusted. A member counts as answering only by an answer sent after the
+//! Invariants: a majority counts as lost only after no majority has answered the leader for as long
+//! as a silent leader is trusted. A member counts as answering only by an answer sent after the
 //! question.
 
 use std::collections::BTreeSet;
@@ -24,8 +24,8 @@ const ASKED_MAX: u32 = 2;
 const ASK_PAUSE: Duration = Duration::from_millis(50);
 
 impl Leadership<'_> {
-    /// Whether the majority is known to be lost: this member leads and has no answer of one, or its
-    /// leader reported that. False without a leader, because an election may be under way.
+    /// Whether the majority is known to be lost: this member leads and no majority answers it, or
+    /// its leader reported that. False without a leader, because an election may be under way.
     pub fn lacks_majority(self) -> bool {
         match self.current().leader {
             Some(leader) if leader == self.consensus.node_id() => self.is_blocked(),
@@ -60,8 +60,8 @@ impl Leadership<'_> {
     }
 }
 
-/// Reports to the followers whether this member, as leader, has a majority; runs until consensus
-/// ends.
+/// Checks at every heartbeat whether this member leads without a majority, so that its heartbeats
+/// report that to the followers. Runs until consensus ends.
 pub(super) async fn watch(consensus: Consensus, heartbeat: Duration) {
     let mut before = false;
     loop {
@@ -83,10 +83,10 @@ pub(super) async fn watch(consensus: Consensus, heartbeat: Duration) {
 }
 
 impl Members<'_> {
-    /// The members of `asked`, this one included, that answer now and acknowledge this member,
-    /// which must lead, as the leader. Returns early once the answers are `enough`; waits for
-    /// silent members as long as a silent leader is trusted. A member that is stopping does not
-    /// count, even if it answers.
+    /// The members of `asked` that answer now and acknowledge this member, which must lead, as the
+    /// leader. This member counts as answering if it is in `asked`. Returns early once `enough`
+    /// holds for the answers so far. Waits for the others at most as long as a silent leader is
+    /// trusted. A member that is stopping does not count, even if it answers.
     pub async fn answering(
         self,
         roster: &Roster,

@@ -20,7 +20,7 @@ use headwater_types::{
 /// The sender of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeFrom {
-    /// Another member that takes this one for the leader. Not forwarded.
+    /// Another member that takes this one for the leader. Its change is not forwarded.
     Member,
     /// A node that joins. It may not know the leader's address, so the change is forwarded.
     Outsider,
@@ -29,13 +29,14 @@ pub enum ChangeFrom {
 /// The reason for a change without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// Nothing changed: the receiver does not lead, or no quorum confirmed that it does.
+    /// Nothing changed: the receiver does not lead, no quorum confirmed that it does, or it refused
+    /// the connection or the call.
     #[error("no leader")]
     NotLeader,
     /// Nothing changed: a rule forbids it.
     #[error(transparent)]
     Refused(#[from] MemberRefusal),
-    /// The change may have been made, or may still be made.
+    /// The change may have been made, or may still be made. The text is the reason.
     #[error("the change was interrupted: {0}")]
     Interrupted(String),
 }
@@ -119,8 +120,8 @@ async fn send(client: &PeerClient, change: MemberChange, limit: Duration) -> Res
     }
 }
 
-/// Whether the call surely never reached a service: the connection was refused, or the receiver is
-/// another member or still starting.
+/// Whether the change was surely not begun: the connection was refused, or the receiver refused the
+/// call because it is another member, is still starting, or found the request invalid.
 fn is_certainly_not_done(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
@@ -158,7 +159,7 @@ fn change_to_pb(change: MemberChange) -> pb::change_members_request::Change {
     }
 }
 
-/// The change of a request; `None` for a change that this version does not know.
+/// The change of a request; `None` if there is none, or one that this version does not know.
 pub(super) fn change_from_pb(change: Option<pb::change_members_request::Change>) -> Option<MemberChange> {
     use pb::change_members_request::Change as C;
     Some(match change? {

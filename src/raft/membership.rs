@@ -16,15 +16,17 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Membership, CodecError> {
     from_record(record::decode(bytes)?)
 }
 
-/// The record of the state machine: that of [`encode_stored`], then the highest member id so far.
+/// The record that the state machine stores: that of [`encode_stored`], then the highest id that
+/// any member has had so far.
 pub(crate) fn encode_applied(stored: &StoredMembership, highest: NodeId) -> Bytes {
     let mut out = encode_stored(stored).to_vec();
     record::encode_into(&record::MemberIds { highest }, &mut out);
     out.into()
 }
 
-/// Reads [`encode_applied`]'s record, or one from before members could be removed, when all ids
-/// that were ever given were those of the members.
+/// Reads [`encode_applied`]'s record: the membership, and the highest id that any member has had. A
+/// record of [`encode_stored`] alone is accepted, too: then the highest id is that of the
+/// membership.
 pub(crate) fn decode_applied(bytes: &[u8]) -> Result<(StoredMembership, NodeId), CodecError> {
     let (stored, read) = decode_stored_prefix(bytes)?;
     let highest = match &bytes[read..] {
@@ -39,8 +41,8 @@ pub(crate) fn highest_id(membership: &Membership) -> NodeId {
     NodeId(membership.nodes().map(|(id, _)| *id).max().unwrap_or(0))
 }
 
-/// The id of the log entry that made a membership, followed by its record. Empty before the first
-/// membership.
+/// The id of the log entry that made a membership, then the record of that membership. No bytes
+/// before the first membership.
 pub(crate) fn encode_stored(stored: &StoredMembership) -> Bytes {
     let Some(id) = stored.log_id() else { return Bytes::new() };
     let mut out = record::encode(&record::LogId { term: Term(term_of(id)), index: LogIndex(id.index) });

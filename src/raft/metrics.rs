@@ -1,4 +1,5 @@
-//! Metrics of one member's consensus and state machine, under etcd's names (docs/metrics.md).
+//! Metrics of one member's consensus and state machine, under etcd's names where etcd has them
+//! (docs/metrics.md).
 //!
 //! The handles are made once, so that the path of an entry touches only atomics and looks up no
 //! labels. They count even if they are not registered.
@@ -83,13 +84,14 @@ pub(crate) struct PeerMetrics {
     pub(crate) refusals: LogThrottle,
     /// Calls to the member that ended because the request or the answer was damaged.
     pub(crate) damaged: IntCounter,
-    /// Streams to the member that ended because an answer was overdue.
+    /// Streams to the member that this one ended with their connection, because an answer was
+    /// overdue or the log keeper ordered it.
     pub(crate) overdue: IntCounter,
     sessions_ended: AtomicU64,
     pub(crate) round_trip: Histogram,
     active: IntGauge,
     disconnected: IntCounter,
-    /// Whether the last call from or to it succeeded.
+    /// Whether the last call from or to the member succeeded.
     is_active: AtomicBool,
     sending: TransferMetrics,
     receiving: TransferMetrics,
@@ -119,8 +121,8 @@ fn gauges(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     IntGaugeVec::new(Opts::new(name, help), labels).expect("invariant: valid name")
 }
 
-/// Options with buckets that double, as in etcd: the upper bound of the first bucket, and their
-/// number.
+/// Options of a histogram with `count` buckets, each with twice the upper bound of the one before
+/// it, as in etcd. `first` is the upper bound of the first bucket.
 fn buckets(name: &str, help: &str, (first, count): (f64, usize)) -> HistogramOpts {
     let buckets = exponential_buckets(first, 2.0, count).expect("invariant: positive start, factor above 1");
     HistogramOpts::new(name, help).buckets(buckets)
@@ -371,7 +373,7 @@ impl RaftMetrics {
         histograms[usize::from(success)].observe(took.as_secs_f64());
     }
 
-    /// Counts a commit of the state and its operations.
+    /// Counts a commit of the state, which took `took`, and the operations in it.
     pub(super) fn committed(&self, took: Duration, done: &OpCounts) {
         self.commit_seconds.observe(took.as_secs_f64());
         let OpCounts { puts, put_bytes, deletes, ranges, txns, refused: _ } = *done;
@@ -459,13 +461,14 @@ impl PeerMetrics {
         self.sending.under_way.get() > 0
     }
 
-    /// Number of replication sessions with the member that ended because of damage or of an overdue
-    /// answer. Single calls, such as heartbeats and votes, do not count: they carry no entries.
+    /// Number of replication sessions with the member that ended because of damage, of an overdue
+    /// answer, or by order of the log keeper. Single calls, such as heartbeats and votes, do not
+    /// count: they carry no entries.
     pub(crate) fn sessions_ended(&self) -> u64 {
         self.sessions_ended.load(Ordering::Relaxed)
     }
 
-    /// Counts a replication session that ended because of damage or of an overdue answer.
+    /// Counts a replication session for [`sessions_ended`](Self::sessions_ended).
     pub(crate) fn session_ended(&self) {
         self.sessions_ended.fetch_add(1, Ordering::Relaxed);
     }
@@ -511,12 +514,12 @@ impl Transfer {
         Self { metrics: metrics.clone(), _under_way: under_way, began: Instant::now(), arrived: false }
     }
 
-    /// Time since it began.
+    /// Time since the transfer began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Ends it as successful.
+    /// Ends the transfer as successful.
     pub(crate) fn arrived(mut self) {
         self.arrived = true;
     }

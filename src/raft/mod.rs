@@ -1,9 +1,9 @@
 //! Consensus: the log store and state machine as openraft wants them, snapshot transfer, and the
 //! peer network.
 //!
-//! Owns the `openraft` crate; no other module names it. Commands are opaque bytes here: there is no
-//! `if` on a command in this module. Errors: storage failures end consensus ([`Consensus::ended`]),
-//! and with it the process.
+//! Owns the `openraft` crate; no other layer names it. Commands travel as opaque bytes: they are
+//! decoded only to be checked or applied, and no code here depends on their kind. Errors: storage
+//! failures end consensus ([`Consensus::ended`]), and with it the process.
 
 mod apply;
 mod batcher;

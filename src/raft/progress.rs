@@ -1,4 +1,5 @@
-//! Progress of this member's log: applied and committed indexes, recovery, and stalls.
+//! Progress of this member's log: its indexes, recovery after a restart, stalls, and removal of
+//! entries on request.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +15,15 @@ use headwater_types::LogIndex;
 /// Log indexes of this member, zero for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPoints {
-    /// Last entry of the local log.
+    /// Last entry of the local log, or the last purged one if no entry is left.
     pub last: LogIndex,
     /// Highest index that the cluster is known to have committed. May exceed `last`.
     pub committed: LogIndex,
     /// Highest index applied.
     pub applied: LogIndex,
-    /// Highest index that the last snapshot contains.
+    /// Highest index that the last snapshot covers.
     pub snapshot: LogIndex,
-    /// Highest index removed from the log.
+    /// Highest index purged from the log.
     pub purged: LogIndex,
 }
 
@@ -35,7 +36,8 @@ pub(super) struct ProgressState {
     /// Index that the leader called committed in its last append; `None` before the first one. Only
     /// a hint: this member's log may not equal the leader's up to it.
     pub(super) leader_commit: watch::Sender<Option<u64>>,
-    /// Start of the current stall: entries are committed and none is applied. `None` without one.
+    /// Start of the current stall, in which entries are committed and none is applied; `None`
+    /// without a stall.
     pub(super) stalled_since: Mutex<Option<Instant>>,
 }
 
@@ -78,7 +80,8 @@ impl<'a> Progress<'a> {
         self.state().leader_commit.send_if_modified(|last| last.replace(index.get()) != Some(index.get()));
     }
 
-    /// Duration of the current stall; `None` without one, or while it is short.
+    /// Duration of the current stall, in which entries are committed and none is applied. `None`
+    /// without a stall, or while it is shorter than five seconds.
     pub fn stalled_for(self) -> Option<Duration> {
         let lasts = self.state().stalled_since.lock().as_ref().map(Instant::elapsed);
         lasts.filter(|lasts| *lasts >= STALL_MIN)
@@ -88,9 +91,9 @@ impl<'a> Progress<'a> {
         *self.state().stalled_since.lock() = since;
     }
 
-    /// Removes the log through `through`, which must be applied and on disk, once a snapshot holds
-    /// it: members that lack those entries are sent the snapshot. `false` if that takes longer than
-    /// `limit`, or if consensus has ended.
+    /// Makes a snapshot, and removes the entries of the log through `through`, which must be
+    /// applied and flushed to disk. Members that lack those entries are sent the snapshot. Returns
+    /// once they are removed; `false` if that takes longer than `limit`, or if consensus has ended.
     pub async fn forget_log(self, through: LogIndex, limit: Duration) -> bool {
         let raft = self.consensus.raft();
         let forget = async {

@@ -33,8 +33,8 @@ pub enum WriteError {
     /// Appended by a leader that was replaced: it may or may not take effect.
     #[error("the leader was replaced while the write was under way")]
     Discarded,
-    /// Sent to the leader, and the connection broke before the answer: it may or may not take
-    /// effect.
+    /// Sent to the leader, and the connection was lost before the answer, or the answer has no
+    /// result for it: it may or may not take effect.
     #[error("the connection to the leader broke")]
     ConnectionLost,
     /// Consensus has ended on the receiver, or its answer cannot be read: it may or may not take
@@ -92,7 +92,8 @@ pub(super) struct ProposeQueues {
 }
 
 impl Consensus {
-    /// Proposes a batch to the current leader; results in the order of the batch.
+    /// Proposes a batch to the current leader. Returns one result for each command, in their order.
+    /// After forwarding, waits a bounded time until the results are applied here.
     pub async fn propose(&self, commands: Vec<Bytes>) -> Vec<Result<Applied, WriteError>> {
         match self.leadership().current().leader {
             Some(leader) if leader != self.node_id() => {
@@ -110,8 +111,9 @@ impl Consensus {
         }
     }
 
-    /// Waits until this member has applied the leader's results, so that its own clients read
-    /// their writes. Bounded: the outcome is certain, and a lagging member must not delay it.
+    /// Waits until this member has applied the commands with these results, so that its own clients
+    /// read their writes. Waits at most `catch_up_max`: the outcome is certain, and a lagging
+    /// member must not delay the answer.
     async fn catch_up_with(&self, results: &[Result<Applied, WriteError>]) {
         let Some(last) = results.iter().flatten().map(|applied| applied.index).max() else { return };
         let mut applied = self.inner().progress.applied.clone();

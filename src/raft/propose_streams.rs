@@ -24,8 +24,8 @@ const MESSAGES_QUEUED: usize = 16;
 /// Time between two checks for an overdue answer.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The streams of this member, by leader. A stream is replaced when the leader has moved to another
-/// address.
+/// The queue of proposals to each leader, with the leader's address, by the leader's id. A queue is
+/// replaced when the leader has moved to another address.
 #[derive(Default)]
 pub(super) struct ProposeStreams {
     streams: Mutex<BTreeMap<u64, (Arc<str>, Queue)>>,
@@ -80,7 +80,8 @@ async fn open(
     client.answer(super::network::CONNECT_TIMEOUT, call).await
 }
 
-/// Sends batches over one stream until it breaks, the first of them `first`.
+/// Sends `first` and further batches over one stream until it breaks, and waits until all of them
+/// have their results.
 async fn stream(
     client: &PeerClient,
     first: Batch,
@@ -154,7 +155,7 @@ async fn answer_in_order(
     }
 }
 
-/// Detects batches that wait without any answer.
+/// Detects that no batch is answered for too long while batches wait for answers.
 struct AnswerWait {
     limit: Duration,
     since: Option<Instant>,
@@ -169,7 +170,8 @@ impl AnswerWait {
         self.since = None;
     }
 
-    /// The time without an answer, once it has reached the limit.
+    /// The time without an answer if it has reached the limit, else `None`. `is_waiting`: batches
+    /// wait for answers.
     fn check(&mut self, is_waiting: bool, now: Instant) -> Option<Duration> {
         if !is_waiting {
             self.since = None;

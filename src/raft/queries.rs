@@ -18,7 +18,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Answers the queries of other members.
 pub trait QueryService: Send + Sync + 'static {
-    /// One answer for each query, in their order.
+    /// Answers queries: one answer for each, in their order.
     fn answer(&self, queries: Vec<Bytes>) -> BoxFuture<'static, Vec<Bytes>>;
 }
 
@@ -33,14 +33,15 @@ pub struct QueryError {
 }
 
 /// Handle by which this member sends queries to other members, and registers the service that
-/// answers theirs.
+/// answers their queries.
 #[derive(Clone, Copy)]
 pub struct Queries<'a> {
     pub(super) consensus: &'a Consensus,
 }
 
 impl<'a> Queries<'a> {
-    /// Registers this member's service; only the first call has an effect.
+    /// Registers the service that answers the queries of other members. Only the first call has an
+    /// effect.
     pub fn serve(self, service: Arc<dyn QueryService>) {
         self.consensus.inner().services.queries.get_or_init(|| service);
     }
@@ -50,11 +51,11 @@ impl<'a> Queries<'a> {
         self.consensus.inner().services.queries.get()
     }
 
-    /// Sends queries to another member; one answer for each, in their order.
+    /// Sends queries to another member, and waits for the answers: one for each, in their order.
     ///
     /// # Errors
     ///
-    /// The receiver is not a member, or did not answer.
+    /// The receiver is not a member, did not answer in time, or sent a wrong number of answers.
     pub async fn send(self, member: NodeId, queries: Vec<Bytes>) -> Result<Vec<Bytes>, QueryError> {
         let failed = |reason: String| QueryError { member, reason };
         let info = self.consensus.member_info(member).ok_or_else(|| failed("it is no member".to_owned()))?;

@@ -20,7 +20,7 @@ pub enum ReadIndexError {
     /// is the leader that the asked member named; `None` if it named none, or did not answer.
     #[error("not the leader")]
     NotLeader(Option<NodeId>),
-    /// No quorum confirmed the leader.
+    /// No quorum confirmed the leader, or its answer cannot be read.
     #[error("no quorum")]
     NoQuorum,
     /// Consensus has ended on this member; the text is the reason. If it has ended on the asked
@@ -42,7 +42,8 @@ impl From<RaftError<TypeConfig, LinearizableReadError<TypeConfig>>> for ReadInde
 }
 
 impl Consensus {
-    /// The index that a linearizable read must wait for, from the current leader.
+    /// The index that a linearizable read must wait for: from the current leader, or from this
+    /// member if it leads or knows no leader.
     pub async fn read_index(&self) -> Result<LogIndex, ReadIndexError> {
         match self.leadership().current().leader {
             Some(leader) if leader != self.node_id() => self.read_index_from(leader).await,
@@ -65,7 +66,8 @@ impl Consensus {
         }
     }
 
-    /// The read index of this member, which must lead.
+    /// The read index from this member as the leader; [`ReadIndexError::NotLeader`] if it does not
+    /// lead.
     pub(crate) async fn read_index_here(&self) -> Result<LogIndex, ReadIndexError> {
         Ok(LogIndex(self.linearizer().await?.read_log_id().index()))
     }

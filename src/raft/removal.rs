@@ -3,8 +3,8 @@
 //! The leader stops replicating to a removed member at once, so the member usually never receives
 //! the entry of its removal. It asks the other members when it has no leader, or when it sees its
 //! removal begin. Ids are never reused: an id that was assigned and is absent from a committed
-//! membership has been removed for good. The marker on this member's disk only saves the question
-//! after a restart: if it could not be written, the removal is reported all the same, the process
+//! membership has been removed for good. The note on this member's disk only saves the question
+//! after a restart. If it could not be written, the removal is reported all the same, the process
 //! ends, and the member asks again when it starts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +68,7 @@ impl Consensus {
         self.inner().removal.stopping.load(Ordering::Acquire)
     }
 
-    /// Checks for this member's removal until consensus ends.
+    /// Checks whether this member was removed, until that is known or consensus ends.
     pub(super) async fn watch_for_removal(self) {
         while !self.has_ended() && !self.is_removed() {
             // Polled: the silence of a leader is no event.

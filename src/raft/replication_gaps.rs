@@ -1,9 +1,10 @@
 //! Detection, on a leader, of followers that answer heartbeats without progress of their logs.
 //!
-//! A replication session with an overdue answer or a damaged message ends by itself. If a gap stays
-//! open after several such sessions, sending the same entries again does not help. The leader then
-//! purges those entries, once a snapshot holds them, so that the follower gets the snapshot. A slow
-//! follower keeps its session. Knows no clock.
+//! A replication session with an overdue answer or a damaged message ends by itself. If the
+//! follower still lacks the same entries after several such sessions, sending them again does not
+//! help. The leader then purges those entries, once a snapshot holds them, so that the follower
+//! gets the snapshot. A slow follower keeps its session. Knows no clock: the caller passes the
+//! time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use headwater_types::{LogIndex, NodeId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OverdueGap {
     pub(super) follower: NodeId,
-    /// Highest index up to which its log is known to equal the leader's.
+    /// Highest index up to which its log is known to equal the leader's; zero if none is known.
     pub(super) matched: LogIndex,
 }
 
@@ -35,7 +36,7 @@ pub(super) struct ReplicationGaps {
 struct StalledLog {
     matched: LogIndex,
     since: Instant,
-    /// Sessions with it that had ended at `since`.
+    /// Number of failed sessions with the follower, as counted at `since`.
     ended: u64,
 }
 
@@ -44,10 +45,11 @@ impl ReplicationGaps {
         Self { open_max, stalled: BTreeMap::new() }
     }
 
-    /// An overdue gap, if there is one: open for `open_max`, through [`SESSIONS_TRIED_MIN`] ended
-    /// sessions. It is returned again after it has been open for as long again. `committed` is the
-    /// index that every follower should have; `ended` counts the sessions with a follower that have
-    /// ended because of damage or of an overdue answer.
+    /// The first overdue gap, if there is one: open for at least `open_max`, in which at least
+    /// [`SESSIONS_TRIED_MIN`] sessions have ended. A returned gap counts as new, so it is returned
+    /// again only when it is overdue again. `committed` is the index that every follower should
+    /// have; `ended` is the number of sessions with a follower that have failed so far
+    /// (`PeerMetrics::sessions_ended`).
     pub(super) fn check(
         &mut self,
         followers: &BTreeMap<NodeId, MemberProgress>,

@@ -1,8 +1,8 @@
 //! The first log and membership of a state that was restored from a backup.
 //!
-//! Every member of the new cluster begins with the same state as of the same last entry, with an
-//! empty log after it, and with a vote for itself in the term of that entry. So the first election
-//! is for a later term, as openraft requires.
+//! Every member of the new cluster begins with the same state, which ends with the same entry. Each
+//! member's log is empty and continues after that entry. Each member's vote is for itself in the
+//! term of that entry. So the first election is for a later term, as openraft requires.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,11 +25,12 @@ pub fn first_membership(voters: &BTreeMap<NodeId, MemberInfo>, term: Term, index
     membership::encode_stored(&StoredMembership::new(Some(log_id(term.get(), index.get())), members))
 }
 
-/// Makes the log of a member that holds everything up to the entry at `index`, durably. Blocks.
+/// Makes the empty log of a member with a state up to the entry of `term` at `index`, durably. The
+/// log continues after that entry. Blocks.
 ///
 /// # Errors
 ///
-/// If the disk failed, or there is a log of another store.
+/// If the disk failed, or `dir` has the log of another store.
 pub fn make_log(dir: &Path, store_id: u64, me: NodeId, term: Term, index: LogIndex) -> Result<(), StorageError> {
     let log = LogDb::open(dir, LogOptions { store_id, create: true, ..LogOptions::default() })?;
     // Not waited for: later changes of the log are never durable without it.

@@ -50,7 +50,7 @@ impl From<MemberRecord> for ClusterMember {
     }
 }
 
-/// The members as of a view, in the order of their ids.
+/// The members as of a view, in the order of their ids. Empty before the first membership.
 ///
 /// # Errors
 ///
@@ -62,7 +62,8 @@ pub fn members_of(view: &ReadView<'_>) -> Result<Vec<ClusterMember>, StorageErro
     Ok(Roster::of(&stored).members.into_iter().map(ClusterMember::from).collect())
 }
 
-/// The events between two memberships.
+/// The events of the step from one membership to the next: first the members that left, then those
+/// that are new or changed.
 pub(super) fn member_events(before: &StoredMembership, after: &StoredMembership) -> Vec<ClusterEvent> {
     let before: BTreeMap<NodeId, ClusterMember> =
         Roster::of(before).members.into_iter().map(|record| (record.id, record.into())).collect();
@@ -80,7 +81,7 @@ pub struct Roster {
     pub members: Vec<MemberRecord>,
     /// Whether a change of voters is half done (joint consensus).
     pub is_joint: bool,
-    /// The log entry that made the membership.
+    /// The log entry that made the membership; `None` before the first one.
     pub(super) at: Option<LogId>,
 }
 
@@ -101,17 +102,17 @@ impl Roster {
         }
     }
 
-    /// The member with this id.
+    /// The member with this id; `None` if there is none.
     pub fn find(&self, id: NodeId) -> Option<&MemberRecord> {
         self.members.iter().find(|member| member.id == id)
     }
 
-    /// The members that vote.
+    /// The members that vote, also those that are leaving.
     pub fn voters(&self) -> impl Iterator<Item = &MemberRecord> {
         self.members.iter().filter(|member| member.voter)
     }
 
-    /// The index of the log entry that made the membership.
+    /// The index of the log entry that made the membership; zero before the first one.
     pub fn index(&self) -> LogIndex {
         LogIndex(self.at.as_ref().map_or(0, |at| at.index))
     }
@@ -132,11 +133,11 @@ pub struct MemberProgress {
 pub enum MembershipStep {
     /// A new member, without a vote.
     AddLearner(NodeId, MemberInfo),
-    /// A change of name, URLs or incarnation of a member.
+    /// A member gets another [`MemberInfo`]: name, URLs, incarnation, and whether it awaits a vote.
     SetInfo(NodeId, MemberInfo),
     /// A learner gets a vote.
     MakeVoter(NodeId),
-    /// A member leaves.
+    /// A member leaves, with its vote if it has one.
     Drop(NodeId),
     /// A half-done change of voters is completed.
     Settle,
@@ -175,7 +176,8 @@ impl AppliedMembers {
         *self.committed.lock() = (Arc::new(stored), highest);
     }
 
-    /// Records an id that is being applied; returns the highest one.
+    /// Records an id from a membership that is being applied. Returns the highest id recorded so
+    /// far.
     pub(crate) fn raise(&self, id: NodeId) -> NodeId {
         NodeId(self.highest.fetch_max(id.get(), Ordering::AcqRel).max(id.get()))
     }
@@ -184,8 +186,8 @@ impl AppliedMembers {
         self.committed.lock().1
     }
 
-    /// Whether an id was assigned and belongs to no member now, by the applied membership. It is
-    /// never assigned again.
+    /// Whether an id belonged to a member and belongs to none now, by the applied membership. Such
+    /// an id is never assigned again.
     pub(super) fn has_lost(&self, id: NodeId) -> bool {
         let (stored, highest) = self.committed.lock().clone();
         id.get() != 0 && id <= highest && stored.membership().get_node(&id.get()).is_none()
@@ -232,7 +234,8 @@ impl Members<'_> {
         all
     }
 
-    /// Waits until this member leads and has had a recent answer of `member`; false after `limit`.
+    /// Waits until this member leads and has had a recent answer of `member`. False after `limit`,
+    /// or if consensus ends.
     pub async fn wait_for_contact(self, member: NodeId, limit: Duration) -> bool {
         let silence_max = self.consensus.inner().leadership.silence_max;
         let wait = self.consensus.raft().wait(Some(limit));
@@ -246,12 +249,12 @@ impl Members<'_> {
         result.await.is_ok()
     }
 
-    /// Whether `member` itself answers at a peer address.
+    /// Whether `member` itself answers a call at `peer_url` now.
     pub async fn answers_at(self, member: NodeId, peer_url: &str) -> bool {
         self.consensus.inner().peers.answers_at(member, peer_url).await
     }
 
-    /// The highest id that any applied membership has had. An id above it was never used.
+    /// The highest id in any membership that this member has applied. Zero before the first one.
     pub fn highest_id(self) -> NodeId {
         self.consensus.inner().members.highest()
     }
@@ -261,8 +264,8 @@ impl Members<'_> {
         self.consensus.inner().members.has_lost(id)
     }
 
-    /// Takes one step from `roster`, and waits until it is applied here. This member must lead.
-    /// Returns the index of the entry that finished it.
+    /// Takes one step from the membership of `roster`, and waits until it is applied here. This
+    /// member must lead. Returns the index of the entry that completed the step.
     ///
     /// # Errors
     ///

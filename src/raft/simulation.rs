@@ -1,8 +1,8 @@
 //! The runtime of openraft with the feature `simulation`: tokio's, with random numbers that a seed
 //! decides in a simulation.
 //!
-//! Whole clusters run in other tests with the same feature, on many threads and with tasks that
-//! openraft did not start; they have random numbers of the machine.
+//! Other tests with the same feature run whole clusters on many threads, outside of a simulation.
+//! There the random numbers are the machine's.
 
 use std::cell::Cell;
 use std::io;
@@ -18,13 +18,13 @@ thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread runs a simulation. Then blocking work is done at once, so that it ends at
-/// the same point in every run of a seed.
+/// Whether this thread runs a simulation. If so, blocking work is done at once, so that it ends at
+/// the same point in every run with the same seed.
 pub fn is_running() -> bool {
     RUNNING.get()
 }
 
-/// Marks this thread as running a simulation until it is dropped, also by a panic.
+/// Guard that marks its thread as running a simulation until the guard is dropped, also by a panic.
 pub struct Running(());
 
 impl Running {
@@ -48,7 +48,7 @@ pub struct TestRuntime {
 }
 
 impl TestRuntime {
-    /// Runs a simulation with random numbers of this seed.
+    /// Runs `simulation` with random numbers that `seed` decides.
     pub fn scope<F: Future>(seed: u64, simulation: F) -> impl Future<Output = F::Output> {
         Seeded::scope(seed, simulation)
     }

@@ -1,4 +1,5 @@
-//! Snapshots as openraft passes them around: a directory of files, removed with the last handle.
+//! Snapshots as openraft passes them around: a directory of files, removed with the last handle
+//! unless it was installed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,15 +33,16 @@ struct OwnedDir {
 }
 
 impl SnapshotFiles {
-    /// Takes over `path`: the directory is removed with the last handle, if it is still there by
-    /// then (an installed snapshot has been moved away).
+    /// Takes over the directory `path`, a snapshot that needs the version `needs`. It is removed
+    /// with the last handle, if it is still there by then (an installed snapshot has been moved
+    /// away).
     pub fn adopt(path: PathBuf, needs: Version) -> Self {
         let ready = Mutex::new(None);
         Self { dir: Arc::new(OwnedDir { path, ready, is_state: false, needs, files: OnceLock::new() }) }
     }
 
-    /// Takes over an opened state, so that its installation is one rename. It is removed with the
-    /// last handle, unless it was installed.
+    /// Takes over an opened state, so that its installation is one rename. The state is removed
+    /// with the last handle, unless it was installed.
     pub fn ready(state: PreparedState) -> Self {
         let (path, needs) = (state.path(), state.head().version.version);
         let ready = Mutex::new(Some(state));
@@ -57,7 +59,8 @@ impl SnapshotFiles {
         &self.dir.path
     }
 
-    /// The files of the snapshot. The first call gets them from `list` and keeps them.
+    /// The files of the snapshot. The first call gets the list from `list`, and keeps it for later
+    /// calls.
     pub(crate) fn files(
         &self,
         list: impl FnOnce(&Path) -> io::Result<Vec<SnapshotFile>>,

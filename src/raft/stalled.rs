@@ -1,4 +1,5 @@
-//! Detection of an apply that has stalled behind the committed index, its report, and one remedy.
+//! Detection of an applied index that does not move although more is committed, its report in the
+//! log, and one remedy.
 //!
 //! Committed entries that have not arrived are the leader's to send (`replication_gaps`). Entries
 //! that have arrived may not be applied, either: after a snapshot that ends inside the follower's
@@ -32,7 +33,7 @@ impl StalledApply {
 /// applied meanwhile.
 pub(super) const STALL_MIN: Duration = Duration::from_secs(5);
 
-/// Detector of a stall: nothing is applied although more is committed.
+/// Detector of a stall: nothing is applied although the cluster has committed more.
 #[derive(Debug, Default)]
 pub(super) struct StallDetector {
     applied: LogIndex,
@@ -49,8 +50,8 @@ enum Report {
 }
 
 impl StallDetector {
-    /// Compares with the previous check. `is_excused`: a snapshot is being received, or there is no
-    /// live leader, so no entries can arrive.
+    /// Compares with the previous check; returns the change to be logged. `is_excused`: a snapshot
+    /// is being received, or there is no live leader, so no entries can arrive.
     fn check(&mut self, applied: LogIndex, committed: LogIndex, is_excused: bool, now: Instant) -> Report {
         let stands = applied < committed && applied == self.applied && !is_excused;
         self.applied = applied;
@@ -69,7 +70,8 @@ impl StallDetector {
     }
 }
 
-/// Checks every ten heartbeats until consensus ends.
+/// Checks every ten heartbeats for both kinds of stall, logs them, and proposes a blank entry if
+/// entries in the log are not applied. Runs until consensus ends.
 pub(super) async fn watch(consensus: Consensus, heartbeat: Duration) {
     let checking = async {
         let (mut stalled, mut stall) = (StalledApply::default(), StallDetector::default());

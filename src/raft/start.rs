@@ -37,13 +37,13 @@ use headwater_types::{ClusterId, LogIndex, NodeId};
 /// Fewest entries that openraft purges at once by itself, count.
 pub(super) const PURGE_BATCH: u64 = 1024;
 
-/// The clocks of consensus.
+/// The intervals and timeouts of consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Time between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Shortest wait of a follower before it stands for election; it begins `election_max` after
-    /// the last message of the leader.
+    /// Shortest wait of a follower before it stands for election. The wait begins `election_max`
+    /// after the last message of the leader.
     pub election_min: Duration,
     /// Longest wait of a follower before it stands for election. Also the time for which a follower
     /// trusts a silent leader before that wait begins.
@@ -54,12 +54,13 @@ pub struct Timing {
 const ANSWER_MAX: std::ops::RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(10);
 
 impl Timing {
-    /// Longest wait for the answer of another member: a few elections.
+    /// Longest wait for the answer of another member: five times `election_max`, within
+    /// [`ANSWER_MAX`].
     pub(super) fn answer_max(self) -> Duration {
         (self.election_max * 5).clamp(*ANSWER_MAX.start(), *ANSWER_MAX.end())
     }
 
-    /// Longest time without progress of a live follower: long enough for several sessions.
+    /// The value of [`LogLimits::gap_max`]: long enough for several replication sessions to fail.
     fn gap_max(self) -> Duration {
         self.answer_max() * 5
     }
@@ -74,16 +75,18 @@ pub struct ConsensusOptions {
     pub node_id: NodeId,
     /// Connects to other members.
     pub dialer: Dialer,
-    /// Members of a cluster that does not exist yet; ignored once it does.
+    /// The configured first members, with which a cluster that does not exist yet is formed. Once
+    /// it exists, they only give the names of members that are not in the applied membership.
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
-    /// The clocks.
+    /// The intervals and timeouts.
     pub timing: Timing,
     /// Longest time that the answer to a forwarded write is held back until this member has applied
     /// the write.
     pub catch_up_max: Duration,
     /// Entries applied since the last snapshot after which the next is made, count.
     pub snapshot_every_entries: u64,
-    /// Command bytes applied since the last snapshot after which the next is made.
+    /// Command bytes after which a snapshot is made, counted from the last snapshot made for this
+    /// bound, or from the start of the process.
     pub snapshot_every_bytes: u64,
     /// Most entries that stay in the log although a snapshot holds them, count: a member that was
     /// away for a short time then needs no snapshot.
@@ -95,7 +98,8 @@ pub struct ConsensusOptions {
     pub snapshot_dir: PathBuf,
     /// Folder in which snapshots from a leader arrive.
     pub incoming_dir: PathBuf,
-    /// A file that exists from the loss of this member's data until it has caught up.
+    /// A file that exists from the time at which this member noticed the loss of its data, until it
+    /// has caught up.
     pub rejoining: FlagNote,
     /// A file that this member makes once it knows that it was removed from its cluster. The node
     /// does not start again while the file exists.
@@ -114,7 +118,7 @@ pub enum StartError {
     /// A file operation failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// openraft refused to start.
+    /// openraft refused its configuration, or did not start. The text is the reason.
     #[error("{0}")]
     Raft(String),
 }
@@ -206,8 +210,8 @@ pub async fn start(
     Ok(consensus)
 }
 
-/// The participation of a member when it starts; `is_empty` if its log has neither entry nor vote.
-/// A first member without data must find out why it has none.
+/// The participation of a member when it starts. `is_empty`: its log has neither entry nor vote. A
+/// first member without data is undecided: it must find out why it has none.
 fn participation(options: &ConsensusOptions, is_empty: bool) -> Participation {
     if options.rejoining.is_set() {
         Participation::Rejoining

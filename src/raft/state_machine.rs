@@ -1,7 +1,7 @@
 //! openraft's state machine on our storage and `fsm`.
 //!
 //! Owns the order "commit, then publish, then answer" (ARCHITECTURE.md §3): one function, nothing
-//! awaited in between. Never looks into a command.
+//! awaited in between. Depends on no kind of command.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,9 +33,9 @@ use headwater_types::{Applied, LogIndex, NodeId, Outcome, Term};
 /// large entries does not pile up in memory.
 const TXN_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Bytes in memory that one write transaction gathers before it is committed. A command may write
-/// far more than its own size, such as a put that keeps a large value. The cut does not affect
-/// results.
+/// Bytes of changes that one write transaction holds in memory before it is committed. A command
+/// may write far more than its own size, such as a put that keeps a large value. The cut does not
+/// affect results.
 const TXN_HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// openraft's handle to the state machine; there is exactly one, and it is the only writer of
@@ -52,9 +52,9 @@ pub struct StateMachine {
 /// State that apply updates and the other parts of consensus read.
 #[derive(Clone, Default)]
 pub struct SharedApplyState {
-    /// Command bytes applied since the process started.
+    /// Command bytes applied and committed since the process started.
     pub(super) bytes: Arc<AtomicU64>,
-    /// The membership.
+    /// The applied membership.
     pub(super) members: Arc<AppliedMembers>,
     /// The lineage of the store.
     pub(super) lineage: Lineage,
@@ -62,7 +62,8 @@ pub struct SharedApplyState {
     pub(super) metrics: Arc<RaftMetrics>,
 }
 
-/// The newest snapshot, kept until a newer one exists so that handing it out costs nothing.
+/// The newest snapshot that this process made; `None` if there is none, or one was installed since.
+/// Kept so that handing it out costs nothing.
 type Latest = Arc<Mutex<Option<Snapshot>>>;
 
 /// Folder of the checkpoints that this process makes, and the newest snapshot among them. Older
@@ -72,7 +73,8 @@ struct SnapshotDirs {
     root: PathBuf,
     next: Arc<AtomicU64>,
     latest: Latest,
-    /// Highest log index of a snapshot that was built or installed.
+    /// Highest log index of the snapshots that were built or installed. A snapshot below it is not
+    /// kept as `latest`.
     floor: Arc<AtomicU64>,
     metrics: Arc<RaftMetrics>,
 }
@@ -92,8 +94,9 @@ struct Pending {
 }
 
 impl StateMachine {
-    /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them. `shared`
-    /// is updated by apply.
+    /// Makes the state machine of `store`. Empties `snapshot_dir`: checkpoints do not outlive the
+    /// process that made them. Apply updates `shared`, sends the applied index to `applied`, and
+    /// waits for `durable`.
     pub fn new(
         store: Arc<StateStore>,
         durable: watch::Receiver<u64>,

@@ -1,5 +1,6 @@
-//! openraft's own storage suite on our log store and state machine (it never crashes or reopens a
-//! store; the tests of `storage` do), and how a run of entries is cut into commits.
+//! Runs openraft's own storage suite on our log store and state machine, and tests how a run of
+//! entries is cut into commits. The suite never crashes or reopens a store; the tests of `storage`
+//! do.
 
 use std::sync::Arc;
 

@@ -18,9 +18,10 @@ const OFFERS_IN_SILENCE: u32 = 6;
 pub struct NotTakenOver;
 
 impl Leadership<'_> {
-    /// Transfers leadership to another voter if this member leads; returns once another member
-    /// leads and the writes in the log have their answers. Waits at most `limit` for both together.
-    /// A transfer that takes longer continues in the background.
+    /// Transfers leadership to another voter; does nothing if this member does not lead, or knows
+    /// no other voter. Returns once another member leads and the writes in the log have their
+    /// answers. Waits at most `limit` for both together. A transfer that takes longer continues in
+    /// the background.
     pub async fn step_aside(self, limit: Duration) {
         if self.current().leader != Some(self.consensus.node_id()) {
             return;
@@ -42,10 +43,10 @@ impl Leadership<'_> {
         self.answer_through(self.consensus.progress().points().last, give_up).await;
     }
 
-    /// Longest wait for the answer to one offer, at most until `give_up`. A fraction of the
-    /// election timeout, so that a lost offer is repeated before an election ends the transfer.
-    /// Repeating is harmless: an offer names the leader's vote, so it cannot disturb an election
-    /// that has begun.
+    /// Longest wait for the effect of one offer, at most until `give_up`. A fraction of the time
+    /// after which followers give up a silent leader, so that a lost offer is repeated before an
+    /// election ends the transfer. Repeating is harmless: an offer names the leader's vote, so it
+    /// cannot disturb an election that has begun.
     fn offer_wait(self, give_up: Instant) -> Duration {
         (self.state().silence_max / OFFERS_IN_SILENCE).min(give_up.saturating_duration_since(Instant::now()))
     }
@@ -65,7 +66,8 @@ impl Leadership<'_> {
         }
     }
 
-    /// Transfers leadership to `target`, which must be a voter; returns once another member leads.
+    /// Transfers leadership to `target`, which must be a voter. Returns once another member leads,
+    /// `target` or not.
     ///
     /// # Errors
     ///
@@ -83,7 +85,8 @@ impl Leadership<'_> {
         }
     }
 
-    /// Asks `target` to take over, and waits for that; true once another member leads.
+    /// Asks `target` to take over, and waits. True once another member leads; false after
+    /// `wait_max`, or if consensus has ended.
     async fn offer_leadership(self, target: NodeId, wait_max: Duration) -> bool {
         if self.consensus.raft().trigger().transfer_leader(target.get()).await.is_err() {
             return false;
@@ -95,8 +98,9 @@ impl Leadership<'_> {
             .is_ok()
     }
 
-    /// The best candidate: the other voter with the longest log, without `but_not` and leaving
-    /// members. Members that answer are preferred to silent ones.
+    /// The best next leader: of the other voters that answer, the one with the longest log; if none
+    /// answers, of the silent ones. Never `but_not` or a leaving member. `None` if there is no such
+    /// voter, or if this member does not lead.
     fn most_caught_up_voter(self, but_not: Option<NodeId>) -> Option<NodeId> {
         let me = self.consensus.node_id();
         let progress = self.consensus.members().progress();

@@ -9,7 +9,8 @@ use headwater_types::Applied;
 /// The runtime of openraft.
 #[cfg(not(feature = "simulation"))]
 pub type Runtime = openraft::TokioRuntime;
-/// The runtime of openraft in the simulation, with elections at repeatable times.
+/// The runtime of openraft with the feature `simulation`: in a simulation, elections come at
+/// repeatable times.
 #[cfg(feature = "simulation")]
 pub type Runtime = crate::simulation::TestRuntime;
 
@@ -73,10 +74,10 @@ pub struct MemberInfo {
     /// Random number of the data directory that took this id; 0 for first members, and until an
     /// announced member has started.
     pub incarnation: u64,
-    /// Whether a learner becomes a voter as soon as it has caught up.
+    /// Whether the member, a learner, becomes a voter as soon as it has caught up.
     pub awaits_vote: bool,
-    /// The peer URL before a move; empty if the member never moved. Other members still call it
-    /// until the member answers at `peer_url`.
+    /// A former peer URL, at which the member was reached before it moved; empty if there is none.
+    /// Other members still call it until the member answers at `peer_url`.
     pub former_peer_url: String,
 }
 
@@ -97,7 +98,7 @@ impl MemberInfo {
     }
 }
 
-/// A log id from its parts (with one leader a term, the term alone names the leader).
+/// The log id of `term` and `index`. A term has one leader, so the term alone names the leader.
 pub fn log_id(term: u64, index: u64) -> LogId {
     LogId::new(openraft::vote::leader_id_std::CommittedLeaderId { term }, index)
 }

@@ -1,4 +1,4 @@
-//! Converts the data of a type to proto-JSON and back.
+//! Converts the data of a resource, an encoded protobuf message, to proto-JSON and back.
 
 use prost::Message;
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
@@ -7,7 +7,7 @@ use serde::{Deserializer, Serialize, Serializer};
 use super::{TypeSchema, Violation};
 use headwater_types::resource::Any;
 
-/// Prefix of a message's name in an `Any`.
+/// Text before the message's full name in the type URL of an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
 /// Writes standard proto-JSON: unset fields are left out, names are in camel case.
@@ -20,8 +20,8 @@ impl TypeSchema {
     ///
     /// # Errors
     ///
-    /// The deserializer's error if the input is not a message of the type. The text of
-    /// [`Violation::NoDataWanted`] if the type has no data.
+    /// The deserializer's error if the input is not a message of the type: an unknown field, for
+    /// example. The text of [`Violation::NoDataWanted`] if the type has no data.
     pub fn read_data<'de, D: Deserializer<'de>>(&self, from: D) -> Result<Any, D::Error> {
         let Some(message) = &self.message else {
             let refusal = Violation::NoDataWanted { given: "an object".to_owned() };

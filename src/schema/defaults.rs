@@ -1,10 +1,10 @@
-//! Defaults of a type: a message. Each of its set fields is copied to data in which that field is
-//! unset.
+//! Defaults of a type: a message with values. Each of its set fields is copied to data in which
+//! that field is unset.
 //!
-//! If the data has a nested message, its unset fields are filled; if the data lacks the nested
-//! message, the whole default message is copied. A field without presence (proto3 without
-//! `optional`) counts as unset when it is zero: a field that has a default and may be zero must be
-//! `optional`.
+//! A nested message that the data has is filled field by field; one that the data lacks is copied
+//! whole. Lists, maps and well-known types such as times are single values: set or unset. A field
+//! without presence (proto3 without `optional`) counts as unset when it is zero: a field that has a
+//! default and may be zero must be `optional`.
 
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 
@@ -27,8 +27,8 @@ pub(super) fn read(message: Option<&MessageDescriptor>, text: &str) -> Result<Op
         .map_err(|error| SchemaError::Defaults { message: message.full_name().to_owned(), why: error.to_string() })
 }
 
-/// Fills unset fields; returns whether any was filled. A field of a oneof stays unset if another
-/// field of the oneof is set.
+/// Sets the unset fields of `data` that `defaults` has. Returns whether it set any. A field of a
+/// oneof stays unset if another field of the oneof is set.
 pub(super) fn apply(defaults: &DynamicMessage, data: &mut DynamicMessage) -> bool {
     let mut changed = false;
     for (field, default) in defaults.fields() {

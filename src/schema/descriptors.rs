@@ -8,7 +8,7 @@ use super::SchemaError;
 use headwater_types::limits::DESCRIPTOR_SET_BYTES_MAX;
 use headwater_types::resource::ResourceType;
 
-/// Messages that the refusal of an unknown message name lists, count.
+/// Most names of known messages that the error for an unknown name lists, count.
 const KNOWN_SHOWN_MAX: usize = 5;
 
 pub(super) fn message(registration: &ResourceType) -> Result<Option<MessageDescriptor>, SchemaError> {
@@ -35,8 +35,8 @@ pub(super) fn message(registration: &ResourceType) -> Result<Option<MessageDescr
     }
 }
 
-/// The files of the set, and the well-known files that any set may import. If the set has its own
-/// copy of a well-known file, perhaps of another release, that copy is used.
+/// A pool with the files of an encoded set, and with the well-known files that any set may import.
+/// If the set has its own copy of a well-known file, perhaps of another release, that copy is used.
 fn pool(encoded: &[u8]) -> Result<DescriptorPool, SchemaError> {
     let refused = |error: &dyn std::fmt::Display| SchemaError::Descriptors(error.to_string());
     let given = FileDescriptorSet::decode(encoded).map_err(|error| refused(&error))?.file;

@@ -1,4 +1,4 @@
-//! Refusals of registrations and of data. Clients see the texts, so they say how to correct the
+//! Refusals of registrations and of data. Clients see the texts: each one says how to correct the
 //! input.
 
 use thiserror::Error;
@@ -23,23 +23,26 @@ pub enum SchemaError {
     Name {
         /// The part of the name: `group`, `group_version` or `kind`.
         field: &'static str,
-        /// The given name.
+        /// The given name, cut if it is long.
         given: String,
         /// The problem with the name.
         problem: NameProblem,
     },
-    /// The descriptor set cannot be decoded, or lacks a file that another one imports.
+    /// The descriptor set is empty or cannot be decoded, or its files do not fit together: an
+    /// imported file is missing, for example. Holds the reason.
     #[error("the descriptor set cannot be used: {0}; it must hold the message's file and all that it imports")]
     Descriptors(String),
-    /// The descriptors have no message of the given name.
+    /// The descriptors have no message of the given name, or it is the entry of a map field.
     #[error("the descriptor set has no message {name:?}{}", list(.known))]
     NoSuchMessage {
         /// The requested name.
         name: String,
-        /// Some full names of messages in the descriptor set.
+        /// Full names of at most five messages of the descriptor set, without well-known types.
+        /// Empty if `name` is the entry of a map field.
         known: Vec<String>,
     },
-    /// The registration names no message, but has descriptors, defaults or rules, as given here.
+    /// The registration names no message, but has a part that needs one. Holds the name of that
+    /// part: `descriptors`, `defaults` or `rules`.
     #[error("{0} need a message, and the type names none")]
     NoMessage(&'static str),
     /// The defaults cannot be read as the message.
@@ -66,8 +69,8 @@ pub enum SchemaError {
     Unavailable(String),
 }
 
-/// Reason why the data of a resource is refused: it does not match the schema of its type, or that
-/// cannot be told.
+/// Reason why the data of a resource is refused: it does not match the schema of its type, or the
+/// check could not be completed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Violation {
     /// The data is another message than the type's.
@@ -75,13 +78,13 @@ pub enum Violation {
     WrongType {
         /// Full name of the type's message.
         wanted: String,
-        /// Full name of the data's message.
+        /// Full name of the data's message, cut if it is long.
         given: String,
     },
     /// Data was given, and the type has none.
     #[error("resource.data is of wrong type: {given:?}, but the type has no data")]
     NoDataWanted {
-        /// Full name of the data's message; `an object` for data in JSON.
+        /// Full name of the data's message, cut if it is long; `an object` for data in JSON.
         given: String,
     },
     /// The data is not an encoding of the message.
@@ -92,7 +95,8 @@ pub enum Violation {
         /// The error of the decoder.
         why: String,
     },
-    /// The data breaks rules. Holds the text of each broken rule.
+    /// The data breaks rules. Holds one text for each broken rule: the text of the rule or, if it
+    /// has none, its expression.
     #[error("{}", .0.join("; "))]
     Broken(Vec<String>),
     /// The evaluation of a rule failed, or its result is not a boolean.

@@ -95,7 +95,7 @@ impl TypeSchema {
 /// Longest part of the input that an error quotes, characters.
 const SHOWN_MAX: usize = 200;
 
-/// The input as an error quotes it: its first 200 characters, with an ellipsis if it has more.
+/// A text as an error quotes it: its first 200 characters, with an ellipsis if it has more.
 #[must_use]
 pub fn shown(given: &str) -> String {
     match given.char_indices().nth(SHOWN_MAX) {

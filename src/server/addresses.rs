@@ -30,7 +30,7 @@ impl AddressLimit {
         Self { most, counts: Arc::default() }
     }
 
-    /// A permit for `address`; `None` if its network has as many as it may.
+    /// A permit for the network of `address`; `None` if the network holds as many as it may.
     pub(super) fn take(&self, address: IpAddr) -> Option<AddressPermit> {
         let network = ClientKey::of_address(address);
         let mut counts = self.counts.lock();

@@ -19,32 +19,36 @@ use headwater_node::{Limit, LimitCounters};
 /// Most descriptors that are kept for the store's files, timers and outgoing connections, count. If
 /// the limit is below twice this number, half of the limit is kept.
 const RESERVE_MAX: u64 = 1024;
-/// Share of the descriptors without the reserve that only other members may take: 1 / this.
+/// Divisor: of the descriptors beyond the reserve, 1 / `PEER_SHARE` are for connections of other
+/// members alone.
 const PEER_SHARE: u64 = 8;
-/// Share of the descriptors without the reserve that only the metrics port may take: 1 / this.
+/// Divisor: of the descriptors beyond the reserve, 1 / `METRICS_SHARE` are for the metrics port
+/// alone, at most [`METRICS_MAX`].
 const METRICS_SHARE: u64 = 16;
 /// Most connections of the metrics port, count: scrapers and probes of many machines.
 const METRICS_MAX: u64 = 64;
 /// Most connections of one kind, count: more than a machine has ports or memory for, and fewer than
 /// a semaphore's limit.
 const CONNECTIONS_MAX: u64 = 1 << 20;
-/// Files that RocksDB keeps open if the limit allows it, count.
+/// Most files that RocksDB keeps open for the state, count.
 const STORE_FILES_MAX: u64 = 512;
-/// Name of the clients' kind of port in metrics and logs.
+/// Name of the client port in metrics and logs.
 const CLIENTS: &str = "client";
 /// Name of the metrics port in metrics and logs.
 const METRICS: &str = "metrics";
-/// Most connections of clients that are kept for keep-alives and health, count: enough for a probe
-/// a second of many machines, each of which is cut soon.
+/// Most connections of clients that are kept for keep-alives and health, count: enough for one
+/// probe a second from many machines, since connections of the reserve are cut soon.
 const RESERVED_MAX: u64 = 64;
-/// Share of the connections of clients that is kept for keep-alives and health: 1 / this.
+/// Divisor: of the connections of clients, 1 / `RESERVED_SHARE` are kept for keep-alives and
+/// health, at most [`RESERVED_MAX`].
 const RESERVED_SHARE: u64 = 8;
 /// Connections of the reserve that one address may have, count.
 const RESERVED_PER_ADDRESS_MAX: usize = 4;
 /// Shortest time between two log lines about refused connections.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Raises the soft limit of open files to the hard one. Returns the limit that holds.
+/// Raises the soft limit of open files to the hard one. Returns the soft limit after that; a
+/// failure is logged.
 pub(super) fn raise_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum
@@ -55,7 +59,7 @@ pub(super) fn raise_limit() -> u64 {
     limit()
 }
 
-/// Descriptors that the process may have, count.
+/// Descriptors that the process may have, count; `u64::MAX` without a limit.
 fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
@@ -148,7 +152,7 @@ pub(super) struct ConnectionLimit {
     reserve_addresses: AddressLimit,
     refused: IntCounter,
     limit_counters: LimitCounters,
-    /// Time of the last logged refusal, and the number of refusals since.
+    /// Time of the last logged refusal, and the number of refusals since then.
     reported: Arc<Mutex<(Option<Instant>, u64)>>,
 }
 

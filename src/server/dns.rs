@@ -27,7 +27,7 @@ use headwater_types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_
 /// Longest time for a whole question to arrive, idle time included, and for an answer to be taken
 /// by the client (RFC 7766 §6.2.3).
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Bytes in front of a packet on a connection.
+/// Bytes of the length in front of each packet over TCP.
 const LENGTH_BYTES: usize = 2;
 /// Attempts to find a port that is free for UDP and TCP.
 const FREE_PORT_ATTEMPTS: usize = 16;
@@ -42,7 +42,7 @@ pub struct DnsSockets {
 }
 
 impl DnsSockets {
-    /// Binds the sockets of plain DNS. Port 0 stands for any port that is free for both.
+    /// Binds the sockets of plain DNS. Port 0 stands for any port that is free for UDP and TCP.
     ///
     /// # Errors
     ///
@@ -88,14 +88,14 @@ impl DnsSockets {
     }
 }
 
-/// The bound on questions in progress that all connections share, and the client of one connection,
-/// for which its questions count.
+/// The client of one connection, and the bound against which its questions in progress count. UDP
+/// and all connections share the bound.
 struct Queries {
     shares: Shares,
     client: ClientKey,
 }
 
-/// Bounds that all connections of the port share.
+/// Bounds that all DNS connections of the node share; `queries` also bounds questions over UDP.
 #[derive(Clone)]
 struct Bounds {
     queries: Shares,
@@ -247,8 +247,9 @@ async fn serve_plain(
     serve_connection(socket, service, queries, state).await
 }
 
-/// Does the TLS handshake on a connection and serves it while its certificate is valid. The bound
-/// on connections includes those in their handshake.
+/// Does the TLS handshake on a connection, then serves it. Ends it when the client's certificate,
+/// if it showed one, is no longer valid. The bound on connections includes those in their
+/// handshake.
 async fn serve_tls(
     (socket, half_open): (TcpStream, AddressPermit),
     tls: PortTls,
@@ -314,7 +315,8 @@ async fn receive(socket: &mut (impl AsyncRead + Unpin), packet: &mut Vec<u8>) ->
     Ok(Some(length <= DNS_REQUEST_BYTES_MAX))
 }
 
-/// Resolves when the port must close, with the time left for questions under way.
+/// Resolves when the port must close, with the time left for questions under way: zero if the
+/// sender of the state is gone.
 async fn draining(state: &mut watch::Receiver<PortState>) -> Duration {
     let ended = state.wait_for(|state| matches!(state, PortState::Draining(_))).await;
     match ended.as_deref() {

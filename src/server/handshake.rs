@@ -1,8 +1,8 @@
 //! TLS connections: the handshake, the client's identity on each request, and the end of a
-//! connection when its certificate becomes invalid.
+//! connection when the client's certificate becomes invalid.
 //!
 //! Invariants: a handshake ends after at most [`headwater_tls::HANDSHAKE_TIMEOUT`]; a connection
-//! ends at most [`TRUST_INTERVAL`] after its certificate becomes invalid.
+//! ends at most [`TRUST_INTERVAL`] after the client's certificate becomes invalid.
 
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -22,12 +22,12 @@ pub(super) const HALF_OPEN_MAX: usize = 1024;
 /// As [`HALF_OPEN_MAX`], for DNS over TLS. A fraction of all DNS connections, so that one address
 /// cannot take them all by handshakes that it never ends.
 pub(super) const DNS_HALF_OPEN_MAX: usize = DNS_CONNECTIONS_MAX / 4;
-/// Time between two checks of the certificate of an open connection. Changed trust files cause a
-/// check at once.
+/// Time between two checks of the client's certificate of an open connection. Changed trust files
+/// cause a check at once.
 const TRUST_INTERVAL: Duration = Duration::from_secs(20);
 
-/// A service that adds to each request the other end of its connection: client, address and
-/// certificate.
+/// A service that adds the other end of its connection to the extensions of each request: client,
+/// address and certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Identified<S> {
     service: S,
@@ -41,8 +41,9 @@ impl<S> Identified<S> {
         Self { service, identity: None, connected: Connected { client, address, certificate: None } }
     }
 
-    /// The service of a TLS connection. `client` is the key of a client without a certificate. The
-    /// name of a certificate counts as a user only if the server requires certificates.
+    /// The service of a TLS connection. If the certificate has a name, requests count for that
+    /// name, otherwise for `client`. The common name also counts as a user, but only if the server
+    /// requires certificates.
     pub(super) fn new(
         service: S,
         client: ClientKey,
@@ -77,7 +78,8 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for Identified<S> {
     }
 }
 
-/// Resolves with the reason once a certificate is no longer valid; never without one.
+/// Resolves with the reason once the client's certificate is no longer valid. Never if `identity`
+/// is `None`.
 pub(super) async fn until_untrusted(tls: &ServerTls, identity: Option<&Identity>) -> String {
     let Some(identity) = identity else { return std::future::pending().await };
     let mut renewals = tls.renewals();

@@ -1,6 +1,7 @@
 //! The content of a data directory whose node does not run, for the command line.
 //!
-//! Owns the order in which its parts are read. Invariant: nothing in the directory changes.
+//! Owns the order in which the parts of the directory are read. Invariant: nothing in the directory
+//! changes.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -53,7 +54,8 @@ pub struct Inspection {
 ///
 /// # Errors
 ///
-/// If a node uses the directory, or there is none. Damage is not an error.
+/// If a node uses the directory, if there is no such directory, or if its lock file cannot be
+/// opened or locked. Damage is not an error.
 pub fn inspect(
     dir: &Path,
     supported: Supported,
@@ -115,7 +117,8 @@ pub fn inspect(
     Ok(found)
 }
 
-/// Reads the membership of the state. `None` before the first one.
+/// Reads the membership of the state. `None` if the record is empty: the state has had no
+/// membership yet.
 fn read_members(bytes: &[u8]) -> Result<Option<MembersAt>, CodecError> {
     if bytes.is_empty() {
         return Ok(None);

@@ -115,16 +115,17 @@ async fn close_all(ports: Vec<Port>, drain: Duration) {
 /// leadership over first, and closes its groups of ports in turn, so that it may take longer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest wait of a stop for tasks that still use the files. They were asked to end before.
+/// Longest wait of a stop for tasks that still use the data directory. They were asked to end
+/// before.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Instance {
-    /// Starts the node, then the peer port, then the ports of clients. Returns before the node has
+    /// Starts the node, then the peer port, then the other ports. Returns before the node has
     /// recovered: requests wait for that, health endpoints report it.
     ///
     /// # Errors
     ///
-    /// The reason why the node cannot start.
+    /// The reason why the node or a port cannot start.
     pub async fn start(options: InstanceOptions) -> anyhow::Result<Self> {
         let registry = Registry::new();
         let client_address = options.client_listener.local_addr().context("client listener")?;
@@ -269,8 +270,8 @@ impl Instance {
     }
 
     /// Stops in order: hand leadership over, end streams, refuse new connections, let open requests
-    /// finish, end consensus, flush. Resolves when the files are free, or after a bounded wait for
-    /// that.
+    /// finish, end consensus, flush. Resolves when nothing uses the data directory any more, or
+    /// after a bounded wait for that.
     pub async fn stop(self) {
         self.node.consensus().note_stopping();
         self.node.hand_over().await;
@@ -292,8 +293,9 @@ impl Instance {
         }
     }
 
-    /// Ends at once, without an orderly stop, and resolves when the files are free. For tests. The
-    /// state is still flushed when its database closes: `tests/crash` ends whole processes.
+    /// Ends at once, without an orderly stop. Resolves when nothing uses the data directory any
+    /// more. For tests. The state is still flushed when its database closes; only `tests/crash`
+    /// ends whole processes.
     pub async fn crash(self) {
         self.node.close_streams();
         self.node.crash().await;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a join may be interrupted at every step. The data directory has a random number of
 //! its own (its incarnation) before the first request, so a node that asks again after a crash is
-//! given the same id; once the id is on disk, it asks no more. A directory that was wiped has
+//! given the same id. Once the id is on disk, the node asks no more. A directory that was wiped has
 //! another number, and so becomes another member.
 
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ use headwater_types::{ClusterId, Joining, MemberRefusal, NodeId, Secret, Support
 
 /// Longest wait for one endpoint's list of members.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait for the answer of one member to the request to join; it may have to forward it to
-/// the leader.
+/// Longest wait for the answer of one member to the request to join. The member may have to forward
+/// the request to the leader.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before all endpoints are asked again.
 const ASK_PAUSE: Duration = Duration::from_millis(500);
@@ -48,7 +48,8 @@ pub struct JoinOptions {
     pub own: MemberInfo,
     /// Whether the node stays a learner until a client promotes it.
     pub learner: bool,
-    /// A file with the token of an invitation. Without one, only an announced node joins.
+    /// A file with the token of an invitation. Without one, a cluster with `cluster.invited-only`
+    /// accepts only an announced node.
     pub token_file: Option<PathBuf>,
     /// The versions of clusters that the program supports.
     pub supported: Supported,
@@ -74,8 +75,8 @@ pub enum JoinError {
 }
 
 /// Makes a node a member, and returns its cluster and its id. If the data directory has an owner
-/// already, returns that one and asks nobody. Repeats transient failures for ever. The future may
-/// be dropped at any time, and `join` called again.
+/// already, returns that one and asks nobody. Retries without end after transient failures. The
+/// future may be dropped at any time, and `join` called again.
 ///
 /// # Errors
 ///
@@ -152,7 +153,7 @@ async fn attempt(
     Err(last)
 }
 
-/// Whether retrying is useless: true for limits, for a program that does not support the cluster's
+/// Whether a retry is useless: true for limits, for a program that does not support the cluster's
 /// version, and for a missing or invalid invitation. Other refusals may end when members recover,
 /// or when the member that this node replaces is known to be gone.
 fn is_final(refusal: MemberRefusal) -> bool {

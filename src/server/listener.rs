@@ -113,7 +113,7 @@ pub(super) enum PortState {
 
 /// Turns off the delay of small writes (`TCP_NODELAY`), and turns on keepalive probes: they detect
 /// a peer that is gone without closing the connection. HTTP/2 has probes of its own; on HTTP/1 only
-/// these end the stream of a client that lost its power.
+/// keepalive probes end the stream of a client that lost its power.
 fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     let probes = TcpKeepalive::new().with_time(options.keepalive_interval).with_interval(options.keepalive_timeout);
@@ -124,14 +124,16 @@ fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
 #[derive(Clone, Debug)]
 pub(super) struct PortTls {
     pub(super) server: ServerTls,
-    /// Bound on the connections of one address that have not ended their handshake.
+    /// Bound on the connections of one network (an IPv4 address or a /64 of IPv6) that have not
+    /// ended their handshake.
     pub(super) half_open: AddressLimit,
     pub(super) limit_counters: LimitCounters,
     /// Counts failed handshakes.
     pub(super) failures: IntCounter,
 }
 
-/// Does the TLS handshake on a connection and serves it while its certificate is valid.
+/// Does the TLS handshake on a connection, then serves it. Ends it when the watchdog cuts it, or
+/// when the client's certificate, if it showed one, is no longer valid.
 async fn serve_tls<S, B>(
     (tcp, client, half_open): (TcpStream, ClientKey, AddressPermit),
     tls: PortTls,
@@ -174,7 +176,8 @@ async fn serve_tls<S, B>(
     }
 }
 
-/// Serves a port until `state` is [`PortState::Draining`]. When it returns, no connection is left.
+/// Serves a port until `state` is [`PortState::Draining`] or its sender is gone. When it returns,
+/// no connection is left.
 pub(super) async fn serve<S, B>(
     listener: Listener,
     service: S,

@@ -1,7 +1,7 @@
 //! The process: configuration, listeners, telemetry, start and stop order.
 //!
-//! Knows no business rules. Invariant: nothing below this module reads a file, a flag or an
-//! environment variable for its settings; everything comes through [`Config`].
+//! Knows no business rules. Invariant: the layers below never read settings from a file, a flag or
+//! an environment variable: all settings come through [`Config`].
 
 mod addresses;
 mod authority;
@@ -57,15 +57,15 @@ const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Longest wait of a graceful stop for another member to take the lead, and for the answers to the
 /// writes in the log.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait of the answer to a forwarded write for this member to apply it. Far longer than an
-/// apply takes, far shorter than a client waits.
+/// Longest wait of the answer to a forwarded write until this member has applied the write. Far
+/// longer than an apply takes, far shorter than a client waits.
 const CATCH_UP_MAX: Duration = Duration::from_millis(100);
 /// Threads for work that may block: large reads, flushes, snapshot files. More than all long tasks
 /// can occupy together.
 const BLOCKING_THREADS_MAX: usize = 96;
 const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX + 16 <= BLOCKING_THREADS_MAX);
 
-/// Runs a node of `program` until it is told to stop.
+/// Runs a node of `program` until a signal stops it or its cluster has removed it. Blocks.
 ///
 /// # Errors
 ///
@@ -205,7 +205,8 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds to the reason of a failure the commands that inspect and back up the data directory.
+/// Adds to the reason of a failure the commands that inspect and back up the data directory, if
+/// that exists.
 fn with_advice(error: anyhow::Error, config: &Config) -> anyhow::Error {
     let dir = config.data_dir.display();
     if !config.data_dir.exists() {
@@ -217,7 +218,8 @@ fn with_advice(error: anyhow::Error, config: &Config) -> anyhow::Error {
     )
 }
 
-/// SIGHUP, which would end the process otherwise, reads the files of certificates again.
+/// Notifies `renew_now` at each SIGHUP, which would otherwise end the process: the certificate
+/// files are then read again.
 async fn renew_on_hangup(mut hangup: Signal, renew_now: Arc<Notify>) {
     while hangup.recv().await.is_some() {
         tracing::info!("SIGHUP: looking for new certificates");
@@ -263,7 +265,7 @@ fn api_options(config: &Config) -> ApiOptions {
     }
 }
 
-/// The configured policy. It also allows the host of `advertise-client`.
+/// The configured policy for browsers. It also allows the host of `advertise-client`.
 fn browser_policy(config: &Config) -> BrowserPolicy {
     let mut allowed_hosts = config.http.allowed_hosts.clone();
     let url = config.advertise_client.parse::<http::Uri>().ok();
@@ -271,7 +273,8 @@ fn browser_policy(config: &Config) -> BrowserPolicy {
     BrowserPolicy { allowed_origins: config.http.allowed_origins.clone(), allowed_hosts }
 }
 
-/// The facts for the page. Without a DNS port there are no names to show.
+/// Options of the console. `dns_domain` is empty without a DNS port: the page then shows no DNS
+/// names.
 fn console_options(config: &Config, program: String) -> ConsoleOptions {
     ConsoleOptions {
         mode: config.ui,
@@ -306,7 +309,7 @@ fn rate_of(limits: &config::LimitsConfig) -> Option<RateOptions> {
     Some(RateOptions { requests_per_second, burst: limits.burst.unwrap_or(requests_per_second) })
 }
 
-/// Reads the keys of signed tokens.
+/// Options of users' tokens. Reads the keys of signed tokens from their files.
 fn auth_options(config: &AuthConfig) -> anyhow::Result<AuthOptions> {
     let token_keys = match &config.token {
         TokenConfig::Simple => None,

@@ -24,7 +24,7 @@ const MODE: u32 = 0o660;
 /// machines).
 const BACKLOG: i32 = 1024;
 
-/// Accepts connections of one kind.
+/// A listening socket.
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
@@ -41,7 +41,7 @@ impl Listener {
     }
 }
 
-/// A connection.
+/// An accepted connection.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpStream, IpAddr),
@@ -58,7 +58,8 @@ impl Socket {
         }
     }
 
-    /// The client of a connection before it has shown a certificate.
+    /// The client by its IP address or, on a Unix socket, by its user. [`ClientKey::Unknown`] after
+    /// the TLS handshake, and if the system does not know the user.
     pub(super) fn client(&self) -> ClientKey {
         match self {
             Self::Tcp(_, from) => ClientKey::of_address(*from),
@@ -69,7 +70,8 @@ impl Socket {
 }
 
 impl Socket {
-    /// Address and port of the other side, as [`peer_address`](Self::peer_address).
+    /// IP address and port of the peer. `None` as for [`peer_address`](Self::peer_address), and if
+    /// the peer is gone.
     pub(super) fn peer_socket(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(socket, _) => socket.peer_addr().ok(),
@@ -78,7 +80,7 @@ impl Socket {
     }
 }
 
-/// A listening Unix socket. Dropping it removes its file.
+/// A listening Unix socket. Dropping it removes its file, unless another file has taken its place.
 #[derive(Debug)]
 pub struct UnixSocket {
     listener: UnixListener,
@@ -125,7 +127,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// Removes the leftover socket of a killed process. An error if the path is in use or no socket.
+/// Removes the leftover socket of a killed process, if there is one at `path`. An error if the path
+/// is in use or no socket.
 fn clear(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     match std::fs::symlink_metadata(path) {

@@ -29,7 +29,7 @@ pub struct InstanceTls {
     pub renew_now: Arc<Notify>,
 }
 
-/// TLS between members, always with certificates of both.
+/// TLS between members. Both ends always show certificates.
 #[derive(Clone, Debug)]
 pub struct PeerTls {
     /// Accepts connections of other members.
@@ -43,8 +43,9 @@ impl InstanceTls {
     ///
     /// # Errors
     ///
-    /// [`TlsError`]: a file cannot be read or is malformed, which names the file; or a required one
-    /// is not named, or the files do not fit each other, which names none.
+    /// [`TlsError`] if a file cannot be read or is malformed: the error names the file. Also if a
+    /// required file is not configured, or the files do not fit each other: the error then names no
+    /// file.
     pub fn load(config: &Config) -> Result<Self, TlsError> {
         let TlsConfig { clients, client_certificates, peers, metrics, metrics_client_certificates, min_version } =
             &config.tls;

@@ -13,7 +13,7 @@ const KEPT_MAX: usize = 100;
 pub struct Damage {
     /// The part: a file, a record, or a run of records.
     pub location: String,
-    /// The difference between the part found and the one written.
+    /// The defect: the difference from the part that was written, or the error of reading it.
     pub detail: String,
 }
 
@@ -39,8 +39,8 @@ impl DamageList {
         }
     }
 
-    /// Adds a failed read of `location`. If the error names a more exact location, that one is
-    /// added.
+    /// Adds a failed read of `location`. For [`StorageError::Corrupt`], adds the location that the
+    /// error names instead.
     pub(crate) fn add_error(&mut self, location: impl Into<String>, error: &StorageError) {
         match error {
             StorageError::Corrupt { location, detail } => self.add(location.clone(), detail.clone()),
@@ -60,12 +60,12 @@ impl DamageList {
         self.count
     }
 
-    /// Whether nothing is wrong.
+    /// Whether no damage was found.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Appends another list.
+    /// Appends another list. Its parts beyond the bound are only counted.
     pub fn append(&mut self, other: Self) {
         let free = KEPT_MAX - self.kept.len();
         self.count += other.count;

@@ -1,6 +1,6 @@
 //! Errors of storage. The node must stop after any of them, except for a read without file
-//! descriptors ([`StorageError::is_out_of_descriptors`]): nothing is retried or hidden here. Errors
-//! of reads are reported to the owner of the node
+//! descriptors ([`StorageError::is_out_of_descriptors`]): storage neither retries nor hides an
+//! error. Errors of reads are reported to the owner of the node
 //! ([`StateStore::failed`](super::StateStore::failed)).
 
 use std::io;
@@ -25,10 +25,10 @@ pub enum StorageError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A record differs from the one written: wrong checksum, undecodable, or missing.
+    /// A record or a note differs from the one written: wrong checksum, undecodable, or missing.
     #[error("corrupt record in {location}: {detail}")]
     Corrupt {
-        /// The location of the record: database, column family, key.
+        /// The location: the database, column family and key of a record, or the path of a file.
         location: String,
         /// The difference between the record found and the one written.
         detail: String,
@@ -47,8 +47,8 @@ pub enum StorageError {
     /// nothing is damaged.
     #[error(transparent)]
     TooNew(#[from] TooNew),
-    /// The log or the state has failed before, for the reason in the text, or the log is closed. It
-    /// takes nothing more.
+    /// The log or the state has failed before, for the reason in the text, or the log is closed.
+    /// Every later write is refused, and every later read of the log.
     #[error("storage is poisoned by an earlier failure: {0}")]
     Poisoned(String),
 }

@@ -19,7 +19,7 @@ const HEADER_BYTES: usize = 7;
 const KIND_MAX: u8 = 4;
 
 /// Checks the list of files (MANIFEST) of the database in `dir`. A missing database or list is no
-/// error here.
+/// error here: RocksDB reports it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
 //! The topic of the service catalog: subjects are services, service names, nodes and tables.
+//! Services also have subjects for their instances in the mesh.
 //!
 //! Owns the routing of an event to its subscribers. Every event names its subject, so routing is
 //! one look-up, and a second one for the subscriptions to all services or all nodes. Client streams
@@ -34,11 +35,11 @@ pub enum CatalogSubject {
     EveryConnect,
     /// Service names: one event when a name gets its first instance, one when it loses its last.
     ServiceList,
-    /// A node and everything on it.
+    /// A node: an event when its row, or an instance or a check on it, changes.
     Node(Arc<str>),
-    /// Every node and everything on it.
+    /// Every node, as [`Node`](Self::Node).
     EveryNode,
-    /// A table: one event without content for each commit that changed it.
+    /// A table of the catalog: one event without content for each command that changed the table.
     Table(CatalogTable),
 }
 
@@ -59,8 +60,8 @@ impl CatalogSubject {
         Self::Node(canonical(name).into())
     }
 
-    /// The subject for which an event is published, never one of all services or all nodes. `None`
-    /// if an event of [`CatalogTopic::Table`] does not name a table.
+    /// The subject that an event names: never one of all services, all mesh instances or all nodes.
+    /// `None` if an event of [`CatalogTopic::Table`] does not name a table.
     fn of(event: &CatalogEvent) -> Option<Self> {
         let key = || Arc::clone(&event.key);
         match (event.topic, &event.body) {
@@ -74,7 +75,7 @@ impl CatalogSubject {
     }
 }
 
-/// Data derived from one event.
+/// Data derived from one event: its encoding.
 #[derive(Debug, Default)]
 pub struct CatalogMemo {
     encoded: OnceLock<Bytes>,

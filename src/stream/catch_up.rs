@@ -56,8 +56,8 @@ impl<T: Topic> Chunk<T> {
     }
 }
 
-/// The committed changes, as far back as the compaction point. Implemented by the layer that owns
-/// the storage.
+/// The committed changes of a topic, as far back as history reaches. Implemented by the layer that
+/// owns the storage.
 pub trait History<T: Topic>: Send + Sync + 'static {
     /// Reads the commits after `after`, within `limits`. The future may be slow, but must not block
     /// its thread.
@@ -119,13 +119,13 @@ impl<T: Topic> CatchUp<T> {
         answered
     }
 
-    /// The kept chunk that holds the first commits after `position`; `None` if they are not kept.
+    /// The kept chunk that holds the first commits after `position`; `None` if no kept chunk does.
     pub(super) fn cached(&self, position: LogIndex) -> Option<Arc<Chunk<T>>> {
         let chunks = self.chunks.lock();
         chunks.iter().find(|chunk| chunk.after <= position && position < chunk.reached).cloned()
     }
 
-    /// Drops all chunks that are kept for further readers.
+    /// Drops all kept chunks.
     pub(super) fn forget(&self) {
         let chunks = std::mem::take(&mut *self.chunks.lock());
         chunks.iter().for_each(|chunk| chunk.count_out());

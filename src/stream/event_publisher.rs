@@ -82,7 +82,7 @@ impl Publisher for EventPublisher {
         self.cluster.publish(&commits);
     }
 
-    /// Nothing: lease changes reach subscribers as cluster events of the commit.
+    /// Does nothing: lease changes reach subscribers as cluster events of the commit.
     fn leases_changed(&self, _changes: &[LeaseChange]) {}
 
     fn reset(&self, point: StatePoint) {

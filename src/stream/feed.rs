@@ -63,7 +63,7 @@ impl Default for FeedOptions {
 pub enum Start {
     /// The first commit that is published after the call.
     Now,
-    /// The first commit after this index. The subscriber has all earlier ones.
+    /// The first commit after this index. The subscriber has all commits up to it.
     After(LogIndex),
 }
 
@@ -115,8 +115,8 @@ struct Core<T: Topic> {
     /// Number of resets. The cache hands out no snapshot from before the last one.
     generation: u64,
     closed: Option<CloseReason>,
-    /// Slots of subjects to wake, in turn, so that a subject with a commit at every step does not
-    /// starve the others.
+    /// Slots of the subjects that the waking task serves, in turn, so that a subject with a commit
+    /// at every step does not starve the others.
     wake_queue: VecDeque<usize>,
     /// Scratch: slots of the subjects that the current commit concerns.
     concerned: Vec<usize>,
@@ -137,9 +137,9 @@ struct Subject<T: Topic> {
 
 /// The window's answer to a lagging reader.
 pub(super) enum WindowAnswer<T: Topic> {
-    /// All commits that it missed, and the list to continue with.
+    /// All commits that the reader missed, and the end of the live list, from which it continues.
     Live(Vec<Arc<Commit<T>>>, Arc<Link<T>>),
-    /// The first of the commits that it missed. More follow.
+    /// The first of the commits that the reader missed. More follow.
     More(Vec<Arc<Commit<T>>>),
     /// The window does not reach back to the reader's position.
     OutOfReach,
@@ -180,7 +180,9 @@ impl<T: Topic> Feed<T> {
         self.core.lock().published
     }
 
-    /// Appends commits to the lists of the subjects that they concern, and wakes their readers.
+    /// Appends commits, in log order, to the lists of the subjects that they concern. Wakes the
+    /// readers of these lists; the readers of a subject with many are woken by the task of
+    /// [`wake_readers`](Self::wake_readers).
     pub fn publish(&self, commits: &[CommandEvents]) {
         let mut evicted = Vec::new();
         for batch in commits.chunks(LOCK_BATCH) {
@@ -213,8 +215,8 @@ impl<T: Topic> Feed<T> {
         }
     }
 
-    /// Replaces the position after the state was replaced by one at `point`. Lists are cut, and
-    /// every reader continues from history at its position. If the lineage is another one, every
+    /// Moves the feed to `point`, after the state was replaced as a whole. Lists are cut, and every
+    /// reader continues from history at its position. If the lineage is another one, every
     /// subscription ends with [`CloseReason::EpochChanged`] instead.
     pub fn reset(&self, point: StatePoint) {
         let (forgotten, waiters) = {
@@ -252,8 +254,8 @@ impl<T: Topic> Feed<T> {
         self.close_where(|_| true, reason);
     }
 
-    /// Ends the subscriptions to the subjects that `which` picks (a right was withdrawn, a table
-    /// was rebuilt).
+    /// Ends the present subscriptions to the subjects for which `which` is true, with `reason` (a
+    /// right was withdrawn, a table was rebuilt). New subscriptions to them are possible.
     pub fn close_where(&self, mut which: impl FnMut(&T::Subject) -> bool, reason: CloseReason) {
         let waiters: Vec<_> = {
             let core = self.core.lock();
@@ -292,6 +294,7 @@ impl<T: Topic> Feed<T> {
     }
 
     /// As [`subscribe`](Self::subscribe), from `resume`: the link in the list after a snapshot.
+    /// Commits up to `position`, the index of the snapshot, are skipped.
     pub(super) fn subscribe_at(
         self: &Arc<Self>,
         subject: T::Subject,
@@ -309,8 +312,8 @@ impl<T: Topic> Feed<T> {
         Ok(Subscription::new(Arc::clone(self), subject, slot, waiter_slot, waiter, source, position, published))
     }
 
-    /// Keeps the list of a subject growing without a subscriber, until the [`ListGuard`] is
-    /// dropped.
+    /// Keeps the list of a subject growing without a subscriber, until the returned [`ListGuard`]
+    /// is dropped. Fails with the reason of the closing if the feed is closed.
     pub(super) fn hold(self: &Arc<Self>, subject: T::Subject) -> Result<Held<T>, CloseReason> {
         let mut core = self.core.lock();
         if let Some(reason) = &core.closed {
@@ -340,8 +343,8 @@ impl<T: Topic> Feed<T> {
         drop(removed);
     }
 
-    /// The commits after `position`, of all subjects, as far as the window has them. At most
-    /// `REJOIN_BATCH` a call.
+    /// The commits after `position`, of all subjects, from the window: at most `REJOIN_BATCH` a
+    /// call, and within the bounds of one scan. `slot` is that of the reader's subject.
     pub(super) fn rejoin(&self, slot: usize, position: LogIndex) -> WindowAnswer<T> {
         // Dropped after the lock is released.
         let mut evicted = Vec::new();
@@ -526,7 +529,7 @@ impl<T: Topic> Core<T> {
     }
 }
 
-/// A hold, the list's tail when it was taken, and the feed's generation then.
+/// A guard of a list, the list's tail when the guard was made, and the feed's generation then.
 pub(super) type Held<T> = (ListGuard<T>, Arc<Link<T>>, u64);
 
 /// Guard: as long as it exists, the subject's list gets its commits, with or without subscribers.

@@ -57,7 +57,7 @@ pub struct Listing<T: Topic, K, V> {
     listed_through: LogIndex,
 }
 
-/// Whether a reader gets the entry of a key.
+/// Decides by its key whether a reader gets an entry: true if so.
 pub type EntryFilter<K> = Box<dyn Fn(&K) -> bool + Send + Sync>;
 
 /// The unsent rest of a list.
@@ -101,7 +101,8 @@ impl From<CloseReason> for ListingError {
 }
 
 impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
-    /// Begins with the changes after a position, without a list.
+    /// Begins with the changes after the position `after`, without a list. `subscription` yields
+    /// these changes.
     pub fn resumed(subscription: Subscription<T>, after: LogIndex) -> Self {
         Self { list: None, subscription, listed_through: after }
     }
@@ -168,8 +169,8 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
         self.listed_through
     }
 
-    /// Whether the end of the list is not delivered yet. All steps so far belong to the state at
-    /// [`index`](Self::index).
+    /// Whether the end of the list is still to come. While it is, all delivered steps belong to the
+    /// state at [`index`](Self::index). False from the beginning without a list.
     pub fn is_listing(&self) -> bool {
         self.list.is_some()
     }

@@ -16,11 +16,12 @@ use headwater_types::{CommandEvents, LeaseChange, LogIndex, Revision, StoreEpoch
 /// Calls come one at a time, in log order. Changes can be read before they are published, and their
 /// proposers are answered afterwards.
 pub trait Publisher: Send + Sync + 'static {
-    /// The changes of one storage commit, one element for each command.
+    /// Takes the changes of one storage commit: an element for each command with changes or events,
+    /// in log order.
     fn publish(&self, commits: Vec<CommandEvents>);
 
-    /// The lease changes of one storage commit. Called before [`publish`](Self::publish), and only
-    /// if there are any.
+    /// Takes the lease changes of one storage commit. Called before [`publish`](Self::publish), and
+    /// only if there are any.
     fn leases_changed(&self, changes: &[LeaseChange]);
 
     /// Called if a storage commit changed rights or access control lists, or issued or ended

@@ -70,14 +70,15 @@ fn content_bytes(resource: &Resource) -> usize {
 #[derive(Default)]
 pub struct ResourceIndex {
     prefixes: HashMap<(Type, Tenancy), Prefixes>,
-    /// Number of `prefixes` with this type. A type may contain wildcards.
+    /// Each type in `prefixes`, with the number of its entries there. A type may contain wildcards.
     types: HashMap<Type, usize>,
 }
 
 #[derive(Default)]
 struct Prefixes {
     slots: HashMap<String, usize>,
-    /// Lengths of the prefixes, bytes, with the number of subjects that have a prefix of it.
+    /// Lengths of the name prefixes, bytes, each with the number of subjects that have a prefix of
+    /// that length.
     lengths: BTreeMap<usize, usize>,
 }
 
@@ -139,8 +140,8 @@ impl SubjectIndex<Resources> for ResourceIndex {
 }
 
 impl ResourceIndex {
-    /// Calls `found` with the slots of the subjects that match `id` and have exactly this type,
-    /// which may contain wildcards.
+    /// Calls `found` with the slots of the subjects that match `id` and have exactly the type
+    /// `type_`, which may contain wildcards.
     fn route_as(&self, type_: Type, id: &ResourceId, found: &mut dyn FnMut(usize)) {
         if !self.types.contains_key(&type_) {
             return;

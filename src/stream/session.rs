@@ -32,7 +32,8 @@ impl Session {
         Arc::default()
     }
 
-    /// Takes the tokens of the subscriptions that may have something to read.
+    /// Takes the tokens of the subscriptions that may have something to read; empty if there are
+    /// none.
     pub fn take_raised(&self) -> Vec<u64> {
         std::mem::take(&mut *self.raised.lock())
     }
@@ -61,7 +62,7 @@ impl Session {
     }
 }
 
-/// The wake-up flag of one subscription.
+/// The wake-up flag of one subscription, and the reason for which it was closed.
 pub(super) struct Waiter {
     is_raised: AtomicBool,
     token: u64,

@@ -35,7 +35,7 @@ impl<V> Slab<V> {
         self.0.len()
     }
 
-    /// A bound above the number of every slot; slots below it may be free.
+    /// A number above that of every used slot; slots below it may be free.
     pub(super) fn end(&self) -> usize {
         self.0.capacity()
     }

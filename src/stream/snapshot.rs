@@ -24,7 +24,7 @@ use headwater_types::LogIndex;
 pub struct Snapshot<T: Topic, S> {
     /// Index of the last log entry that the contents include.
     pub index: LogIndex,
-    /// The state in the topic's own form.
+    /// The state of the subject, in the form that the builder of the snapshot chose.
     pub contents: S,
     subject: T::Subject,
     resume: Arc<Link<T>>,
@@ -33,7 +33,8 @@ pub struct Snapshot<T: Topic, S> {
 }
 
 impl<T: Topic, S> Snapshot<T, S> {
-    /// Subscribes to the commits after the snapshot.
+    /// Subscribes to the commits after the snapshot. `session` yields `token` as for
+    /// [`Feed::subscribe`].
     ///
     /// # Errors
     ///

@@ -179,7 +179,7 @@ impl<T: Topic> Subscription<T> {
         }
     }
 
-    /// Whether it is behind the live list, or has queued commits from catching up.
+    /// Whether the reader is behind the live list, or has queued commits from catching up.
     pub fn is_lagging(&self) -> bool {
         !matches!(self.source, CommitSource::Live(_)) || !self.queue.is_empty()
     }

@@ -69,7 +69,7 @@ impl<T: Topic> Window<T> {
         }
     }
 
-    /// Removes everything. The next commit must be above `floor`.
+    /// Removes and returns everything. The next commit must be above `floor`.
     pub(super) fn clear(&mut self, floor: LogIndex) -> VecDeque<Entry<T>> {
         self.floor = floor;
         self.bytes = 0;
@@ -78,7 +78,7 @@ impl<T: Topic> Window<T> {
         std::mem::take(&mut self.entries)
     }
 
-    /// Whether every commit after `position` is in here.
+    /// Whether the window has every published commit after `position`.
     pub(super) fn covers(&self, position: LogIndex) -> bool {
         position >= self.floor
     }

@@ -89,12 +89,13 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// Name and password of `--user`; `None` without it. Asks on the terminal for a password that
-    /// was not given.
+    /// Name and password of `--user`; `None` if it is missing or empty. Asks on the terminal for a
+    /// password that was not given.
     ///
     /// # Errors
     ///
-    /// [`CliError::Usage`] if the name is empty, or the input ends before a password.
+    /// [`CliError::Usage`] if the name is empty, or the input ends before a password;
+    /// [`CliError::Other`] if the terminal or the input fails.
     pub fn credentials(&self) -> Result<Option<Credentials>, CliError> {
         let Some(user) = self.user.as_ref().filter(|user| !user.is_empty()) else { return Ok(None) };
         let (name, password) = match (&self.password, user.split_once(':')) {
@@ -131,8 +132,9 @@ impl ClientArgs {
 }
 
 impl ClientArgs {
-    /// The secret of the token: of `--token-file`, else of `--token`, else of `CONSUL_HTTP_TOKEN`.
-    /// `None` if none is given, or the given one is empty.
+    /// The secret of the token: the content of `--token-file` without surrounding white space, else
+    /// `--token`, else `CONSUL_HTTP_TOKEN`. `None` if none is given, or the first of them that is
+    /// given is empty.
     ///
     /// # Errors
     ///

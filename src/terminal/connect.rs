@@ -80,12 +80,17 @@ impl Cluster {
         Ok(self.endpoints.call(repeat, self.timeout, call).await?.into_inner())
     }
 
-    /// Connects to one endpoint, by its number in [`names`](Self::names). [`Attempt::request`] sets
-    /// the timeout on a request: do not use it for a call that stays open longer.
+    /// Connects to one endpoint, by its position in [`names`](Self::names), from 0 on. Requests
+    /// made by [`Attempt::request`] have the timeout: do not use it for a call that stays open
+    /// longer.
     ///
     /// # Errors
     ///
-    /// The reason, as a text for people.
+    /// The failure to connect, or to get the user's token, as a text for people.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such number.
     pub async fn attempt(&self, number: usize) -> Result<Attempt, String> {
         self.endpoints.connect(number, Some(self.timeout)).await.map_err(|status| describe(&status))
     }

@@ -1,5 +1,5 @@
 //! Shows the progress of a long command on standard error: a bar if that is a terminal, else a line
-//! every two seconds.
+//! at most every two seconds.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -64,7 +64,8 @@ impl Progress {
         progress
     }
 
-    /// Sets the current position. Prints a line if the last one is two seconds old.
+    /// Sets the current position. Without a bar, prints a line if the last one is at least two
+    /// seconds old.
     pub fn set(&mut self, position: u64) {
         match self {
             Self::Off => {}
@@ -79,7 +80,7 @@ impl Progress {
         }
     }
 
-    /// Removes the bar, or prints the last line.
+    /// Ends the progress: removes the bar, or prints a last line with the current position.
     pub fn finish(&mut self) {
         match self {
             Self::Off => {}

@@ -31,7 +31,7 @@ pub enum Purpose {
     /// A certificate of a member for the peer port. A member is the server of some connections
     /// between members, and the client of others.
     Member,
-    /// A certificate of a member for its client port. A node that joins also shows its own as a
+    /// A certificate of a member for its client port. A joining node also shows its own one as a
     /// client, on the client ports of members.
     Server,
     /// A certificate of a client.
@@ -89,7 +89,8 @@ pub fn serial_number(cert: &str) -> Result<String, TlsError> {
 }
 
 impl Authority {
-    /// Makes a new authority with a new key, valid for `valid` from now on.
+    /// Makes a new authority with a new key. It is valid from five minutes ago until `valid` from
+    /// now.
     ///
     /// # Errors
     ///
@@ -158,7 +159,7 @@ impl Authority {
         Ok(Pair { cert: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// As [`issue`](Self::issue), valid for `valid` from now on.
+    /// As [`issue`](Self::issue), valid from five minutes ago until `valid` from now.
     ///
     /// # Errors
     ///

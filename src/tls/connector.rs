@@ -43,7 +43,9 @@ impl std::fmt::Debug for ClientTls {
 
 impl ClientTls {
     /// Reads the files. `trusted_ca` is required: servers must have a certificate of one of its
-    /// authorities. `cert` and `key` are optional, and shown to servers that ask for a certificate.
+    /// authorities. `cert` and `key` are optional, but only together; the certificate is shown to
+    /// servers that ask for one. `crl` is optional: servers whose certificates it revokes are
+    /// refused.
     ///
     /// # Errors
     ///
@@ -54,12 +56,13 @@ impl ClientTls {
         Ok(Self { inner: Arc::new(Inner { renewed, min_version }) })
     }
 
-    /// Reads the files again. True if they have changed; new connections use them.
+    /// Reads the files again, and loads them if they have changed or could not be read last time.
+    /// True if they were loaded; new connections use them.
     ///
     /// # Errors
     ///
-    /// If changed files cannot be used; returned once for each content. The last valid files stay
-    /// in use.
+    /// If the files cannot be read, or changed files cannot be used. An error is returned once for
+    /// each content. The last valid files stay in use.
     pub fn renew(&self) -> Result<bool, TlsError> {
         self.inner.renewed.renew(|material| connector_of(material, self.inner.min_version))
     }
@@ -118,7 +121,7 @@ impl Dialer {
         Self { tls }
     }
 
-    /// Reads the files again. True if they have changed; new connections use them.
+    /// As [`ClientTls::renew`]; false without TLS.
     ///
     /// # Errors
     ///
@@ -194,8 +197,8 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// The operating system's error among the sources of `error`, else `error` itself: a caller can
-/// recognise a refused connection by its kind.
+/// The first I/O error among `error` and its sources, else `error` itself. A caller can recognise a
+/// refused connection by its kind.
 fn system_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(at) = source {

@@ -71,8 +71,8 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The bytes of [`CertificateFiles`]. Each file is read once, so that the digest and the material
-/// are of the same bytes.
+/// The bytes of the files that [`CertificateFiles`] names. Each file is read once, so that the
+/// digest and the material are of the same bytes.
 struct Contents<'a> {
     cert: Option<Content<'a>>,
     key: Option<Content<'a>>,
@@ -166,8 +166,8 @@ fn revocation_lists(content: &Content<'_>) -> Result<Vec<CertificateRevocationLi
     Ok(found)
 }
 
-/// A value that is made from certificate files. [`renew`](Self::renew) makes it again if the files
-/// have changed.
+/// A value that is made from certificate files. [`renew`](Self::renew) makes it again from changed
+/// files.
 pub(crate) struct Renewed<T> {
     files: CertificateFiles,
     current: RwLock<Arc<T>>,
@@ -191,8 +191,9 @@ impl<T> Renewed<T> {
         self.current.read().clone()
     }
 
-    /// Reads the files, and makes the value again if they have changed. True if the new value is
-    /// now in use. An error is returned once for each content; later calls return false.
+    /// Reads the files. Makes the value again if they have changed, or could not be read last time.
+    /// True if the new value is now in use. An error is returned once for each content; later calls
+    /// return false.
     pub(crate) fn renew(&self, make: impl FnOnce(Material) -> Result<T, TlsError>) -> Result<bool, TlsError> {
         let mut seen = self.seen.lock();
         let contents = match Contents::read(&self.files) {

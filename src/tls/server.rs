@@ -52,7 +52,7 @@ struct Inner {
     protocols: Protocols,
     clients: ClientCertificates,
     min_version: MinVersion,
-    /// Number of calls of [`ServerTls::renew`] that took new files into use.
+    /// Number of calls of [`ServerTls::renew`] that loaded the files again.
     renewals: watch::Sender<u64>,
 }
 
@@ -89,12 +89,13 @@ impl ServerTls {
         Ok(Self { inner: Arc::new(Inner { renewed, protocols, clients, min_version, renewals }) })
     }
 
-    /// Reads the files again. True if they have changed; new connections use them.
+    /// Reads the files again, and loads them if they have changed or could not be read last time.
+    /// True if they were loaded; new connections use them.
     ///
     /// # Errors
     ///
-    /// If changed files cannot be used; returned once for each content. The last valid files stay
-    /// in use.
+    /// If the files cannot be read, or changed files cannot be used. An error is returned once for
+    /// each content. The last valid files stay in use.
     pub fn renew(&self) -> Result<bool, TlsError> {
         let Inner { renewed, protocols, clients, min_version, renewals } = &*self.inner;
         let is_new = renewed.renew(|material| Current::of(material, *protocols, *clients, *min_version))?;
@@ -109,8 +110,7 @@ impl ServerTls {
         self.inner.clients == ClientCertificates::Require
     }
 
-    /// A receiver of the number of renewals: calls of [`renew`](Self::renew) that took new files
-    /// into use.
+    /// A receiver of the number of renewals: calls of [`renew`](Self::renew) that returned true.
     pub fn renewals(&self) -> watch::Receiver<u64> {
         self.inner.renewals.subscribe()
     }

@@ -10,11 +10,12 @@ use super::NodeId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum AlarmKind {
-    /// The quota was exceeded: commands that may need more space are refused.
+    /// A command would have exceeded the quota, or a client raised the alarm. Commands that may
+    /// need more space are refused.
     NoSpace = 1,
-    /// A member's data differs from that of other members: commands of clients that change or
-    /// compact data are refused. Expiries of leases, alarms, users, invitations and versions are
-    /// not.
+    /// A member's data differs from that of other members. Commands that change or compact data
+    /// are refused. Expiries of leases are accepted, and so are changes of alarms, the quota, users
+    /// and roles of etcd's Auth, invitations and versions.
     Corrupt = 2,
 }
 
@@ -28,10 +29,11 @@ impl AlarmKind {
     }
 }
 
-/// An alarm about one member. It stays active until a [`SetAlarm`] disarms it.
+/// An alarm about one member. It stays active until a [`SetAlarm`] disarms it. Raising an alarm
+/// while the list of alarms is full removes another one of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
-    /// The member concerned. An alarm is raised only for a member; the member may have left since.
+    /// Id of the member. The member may have left since. For `NoSpace` a client may name any id.
     pub member: NodeId,
     /// Kind of the alarm.
     pub kind: AlarmKind,

@@ -14,7 +14,8 @@ use thiserror::Error;
 use super::rights::{Access, Rights};
 use super::{KeyRange, LogIndex};
 
-/// The user and the role that may do everything.
+/// Name of the role that gives the right to everything, and of the user that must have this role
+/// while authentication is on.
 pub const ROOT: &str = "root";
 
 /// The auth revision of a store that never had users or roles.
@@ -36,11 +37,12 @@ impl AuthState {
     pub const INITIAL: Self = Self { enabled: false, revision: AUTH_REVISION_INITIAL };
 }
 
-/// The principal in a proposal, of which apply checks the rights. A proposal without one is
-/// anonymous.
+/// The principal of a proposal: apply judges the proposal by it. A proposal without one is
+/// anonymous, or was made while authentication was off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proposer {
-    /// The store's own tasks, which may do everything.
+    /// The store's own tasks, which may do everything. Their proposals name no principal while
+    /// authentication is off.
     System,
     /// A user of etcd's Auth.
     User {
@@ -57,7 +59,8 @@ pub enum Proposer {
         /// Apply refuses the proposal if rights have changed since.
         as_of: LogIndex,
         /// The token's rights in the spaces of the command, if permission depends on stored data:
-        /// apply checks them again. `None` if it does not; never the rights to everything.
+        /// apply judges the command again by them. `None` if it does not, for a token with the
+        /// right to everything, and if the rights are too large to carry.
         rights: Option<Arc<Rights>>,
     },
 }
@@ -78,14 +81,14 @@ pub struct User {
     /// The hash of the password, in PHC form; `None` for a user that has none and authenticates by
     /// certificate.
     pub password: Option<SecretHash>,
-    /// Names of the user's roles, sorted. A role need not exist.
+    /// Names of the user's roles, sorted. `root` may be among them without a stored role.
     pub roles: Vec<String>,
 }
 
 /// A role of etcd's Auth: permissions, sorted by key and end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Role {
-    /// The permissions; no two of equal interval.
+    /// The permissions; no two have the same `key` and `range_end`.
     pub permissions: Vec<Permission>,
 }
 
@@ -96,7 +99,8 @@ pub struct Permission {
     pub kind: PermissionKind,
     /// First key of the interval; not empty.
     pub key: Bytes,
-    /// etcd's `range_end`: empty for one key, `"\0"` for all keys from `key` on.
+    /// etcd's `range_end`: empty for one key, `"\0"` for all keys from `key` on; else the first
+    /// key after the interval.
     pub range_end: Bytes,
 }
 
@@ -197,7 +201,7 @@ pub enum AuthCommand {
         /// The name.
         name: String,
     },
-    /// Adds a permission to a role, or replaces the one of the same interval.
+    /// Adds a permission to a role, or replaces the one with the same `key` and `range_end`.
     RoleGrantPermission {
         /// The role.
         role: String,
@@ -245,17 +249,17 @@ pub enum AuthRefusal {
     /// empty user name. Other changes with an empty name: [`Self::UserNotFound`].
     #[error("user name is empty")]
     UserEmpty = 2,
-    /// Users or roles changed since the principal was authenticated. The client must authenticate
-    /// again.
+    /// Users or roles changed since the principal was authenticated; for a token of Consul's ACLs:
+    /// any rights changed since the request was judged. The principal must be authenticated again.
     #[error("revision of auth store is old")]
     OldRevision = 3,
-    /// The token that the request shows is unknown, or has expired.
+    /// The token that the request shows is malformed or unknown, or has expired.
     #[error("invalid auth token")]
     InvalidToken = 4,
     /// The password is wrong, or the user does not exist.
     #[error("authentication failed, invalid user ID or password")]
     Failed = 5,
-    /// The request needs authentication, which is off.
+    /// The request asks for a token while authentication is off.
     #[error("authentication is not enabled")]
     NotEnabled = 6,
     /// Authentication cannot be turned on: there is no user `root`.
@@ -282,14 +286,15 @@ pub enum AuthRefusal {
     /// The user does not have the role.
     #[error("role is not granted to the user")]
     RoleNotGranted = 14,
-    /// The role has no permission of exactly this interval.
+    /// The role has no permission with exactly this `key` and `range_end`.
     #[error("permission is not granted to the role")]
     PermissionNotGranted = 15,
-    /// A request to grant a permission has no permission.
+    /// A request to grant a permission does not contain one.
     #[error("permission not given")]
     PermissionNotGiven = 16,
-    /// A granted interval is empty or has no first key. Or, while authentication is on, the change
-    /// deletes the user `root`, deletes the role `root`, or revokes that role from that user.
+    /// A granted interval is empty or has no first key, or a given password hash is not accepted.
+    /// Or, while authentication is on, the change deletes the user `root`, deletes the role `root`,
+    /// or revokes that role from that user.
     #[error("invalid auth management")]
     InvalidManagement = 17,
     /// The request shows a password for a user that has none.
@@ -320,7 +325,7 @@ impl AuthRefusal {
         Self::NoPasswordUser,
     ];
 
-    /// Whether the refusal means that the credentials are invalid or expired, so that
+    /// Whether the refusal means that the credentials are missing, invalid or expired, so that
     /// authenticating again may help.
     pub fn is_unauthenticated(self) -> bool {
         matches!(self, Self::UserEmpty | Self::OldRevision | Self::InvalidToken | Self::Failed | Self::NoPasswordUser)

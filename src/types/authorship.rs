@@ -11,13 +11,13 @@ use super::auth::Proposer;
 pub enum Face {
     /// etcd's API, also over JSON.
     Etcd = 1,
-    /// The first draft of etcd's API.
+    /// The early draft of etcd's API.
     EtcdEarly = 2,
     /// Typed resources, over gRPC and over JSON.
     Resource = 3,
     /// Consul's HTTP API.
     Consul = 4,
-    /// The API over all parts of the store.
+    /// `headwater.v1.Store`, the API over all parts of the store.
     Store = 5,
     /// The project's own small services, such as invitations.
     Headwater = 6,
@@ -78,8 +78,9 @@ impl Authorship {
     /// The authorship of a change that no principal proposed, such as one of the membership.
     pub const NODE: Self = Self { author: Some(Author::Node), face: Some(Face::Node) };
 
-    /// The authorship of a proposal with this principal and face. The store's tasks name no
-    /// principal while nothing is judged.
+    /// The authorship of a proposal with this principal and face. Without a principal, the author
+    /// is [`Author::Node`] for [`Face::Node`], because the store's tasks name no principal while
+    /// authentication is off; for every other face it is `None`.
     pub fn of(proposer: Option<&Proposer>, face: Option<Face>) -> Self {
         let author = match proposer {
             Some(Proposer::User { name, .. }) => Some(Author::User(name.clone())),

@@ -2,7 +2,7 @@
 
 use super::{ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term, Version};
 
-/// Description of a backup, at its start: its content and origin.
+/// Description of a backup's content and origin. It is stored at the start of the backup's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupInfo {
     /// Id of the cluster that the backup was made in.

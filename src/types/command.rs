@@ -21,22 +21,23 @@ use super::{
 /// A command with the time and the principal of its proposer: the content of a log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// Wall clock of the proposer, milliseconds since the Unix epoch. The age of history and the
-    /// expiry of invitations depend on it, the order of commands never.
+    /// Wall clock of the proposer, milliseconds since the Unix epoch. The age of history and of
+    /// idempotency keys, and the expiry of invitations depend on it; the order of commands never.
     pub unix_ms: u64,
     /// The command.
     pub command: Command,
-    /// The principal; `None` for an anonymous one. Apply checks its rights if authentication is on.
+    /// The principal; `None` if it is anonymous or authentication is off. Apply refuses a proposal
+    /// for which the principal lacks the rights.
     pub proposer: Option<Proposer>,
     /// The face that proposed it. `None` in commands of versions before 0.4.
     pub face: Option<Face>,
-    /// The member that proposed it; counted in the state.
+    /// The member that proposed the command. The state counts the proposals of each member.
     #[cfg(feature = "next-version")]
     pub origin: Option<NodeId>,
 }
 
 impl Proposal {
-    /// A proposal of an anonymous principal at `unix_ms`.
+    /// A proposal of an anonymous principal at `unix_ms`, without a face.
     pub fn new(unix_ms: u64, command: Command) -> Self {
         Self {
             unix_ms,
@@ -48,7 +49,8 @@ impl Proposal {
         }
     }
 
-    /// The lowest version that understands all of the proposal; the first byte of its encoding.
+    /// The lowest version that understands all of the proposal. The encoding of the proposal begins
+    /// with it.
     pub fn needs(&self) -> Version {
         let needs = if self.proposer.is_some() { Feature::Auth.since() } else { Version::V0_1 };
         let needs = if self.face.is_some() { Feature::Authors.since().max(needs) } else { needs };
@@ -78,7 +80,7 @@ pub enum Command {
     Txn(Txn),
     /// Moves the compaction point.
     Compact(Compact),
-    /// Moves the compaction point, because history has become too old.
+    /// Drops the part of history that has become too old.
     TrimHistory(TrimHistory),
     /// Grants a lease.
     LeaseGrant(LeaseGrant),
@@ -102,11 +104,11 @@ pub enum Command {
     Consul(ConsulCommand),
     /// Changes the service catalog.
     Catalog(CatalogCommand),
-    /// Changes the cluster's version.
+    /// Raises the cluster's version, or begins or ends a downgrade.
     SetVersion(VersionChange),
     /// Stores the program that a member runs.
     AnnounceProgram(NodeId, MemberProgram),
-    /// Changes invitations.
+    /// Creates, deletes or uses an invitation.
     Invitation(InvitationCommand),
     /// Changes users or roles, turns authentication on or off, or issues a token.
     Auth(AuthCommand),
@@ -120,8 +122,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Names of the kinds of commands, at the positions that [`kind`](Self::kind) returns: etcd's
-    /// names where etcd has the kind.
+    /// Names of the kinds of commands, at the positions that [`kind`](Self::kind) returns. A kind
+    /// that etcd has, too, has etcd's name.
     pub const KINDS: &'static [&'static str] = &[
         "Bootstrap",
         "Put",
@@ -340,10 +342,11 @@ pub struct Compact {
 }
 
 /// Drops the history of all tables below a log index. Keys are compacted to the revision that was
-/// current right after that log index.
+/// current right after that log index. No effect if history begins there or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrimHistory {
-    /// Log index of the first command that stays in history.
+    /// Log index of the first command that stays in history. A value above the log index of this
+    /// command counts as that index.
     pub from: LogIndex,
 }
 

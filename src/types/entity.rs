@@ -1,14 +1,17 @@
 //! Names of elements in `google.watcher.v1`: the mapping between keys of the store, which are any
 //! bytes, and paths of text.
 //!
-//! Owns the mapping. A key is split at `/`; each part becomes one segment. A part that is valid
-//! text in a URL path is its own segment. Other parts are written with a tilde: an empty part is
-//! `~`, so that `/app/a` is `~/app/a`; `.`, `..` and parts that begin with a tilde get a tilde in
-//! front; a part that is not UTF-8 is `~x` and its bytes in hexadecimal. Invariant: every key has
-//! exactly one name, every name belongs to at most one key, and the tree of names has the shape of
-//! the tree of keys, down to the depth limit of names. The empty key, which is never stored, stands
-//! for two directories: the root, with the empty name, has all keys below it, and `~` those that
-//! begin with a slash.
+//! Owns the mapping. A key is split at `/`; each part becomes one segment of the name. Most parts
+//! are their own segments. The others are written with a tilde: an empty part is `~`, so that
+//! `/app/a` is `~/app/a`. `.`, `..` and parts that begin with a tilde get a tilde in front. A part
+//! that is not UTF-8, or that contains a slash, is `~x` and its bytes in hexadecimal. In the name
+//! of a key, only the last part that the depth limit allows can contain slashes: it is the rest of
+//! the key.
+//!
+//! Invariant: every key has exactly one name, every name belongs to at most one key, and the tree
+//! of names has the shape of the tree of keys, down to the depth limit. The empty key, which is
+//! never stored, stands for two directories: the root, with the empty name, has all keys below it,
+//! and `~` those that begin with a slash.
 //!
 //! ```text
 //! app/a    app/a          /app/a    ~/app/a          a//b    a/~/b          a/    a/~          ~a    ~~a
@@ -29,7 +32,8 @@ pub enum NameError {
     /// A part is `.` or `..`, given here.
     #[error("{0:?} as a part would point elsewhere; the part of a key that is so called is written ~{0}")]
     Dots(String),
-    /// A part, given here, begins with a tilde, but is not the encoding of any part of a key.
+    /// A part, given here, is not the encoding of any part of a key. It begins with a tilde, or
+    /// contains a slash (only from [`part_of`]).
     #[error("{0:?} is no part of a name: a part that begins with a tilde is written with one more in front")]
     Tilde(String),
     /// The name has more than [`ENTITY_DEPTH_MAX`] parts.
@@ -37,8 +41,8 @@ pub enum NameError {
     TooDeep,
 }
 
-/// The name of a key. The last segment of [`ENTITY_DEPTH_MAX`] holds the rest of a key with more
-/// parts, slashes included.
+/// The name of a key; `~` for the empty key. If the key has more than [`ENTITY_DEPTH_MAX`] parts,
+/// the last segment encodes the rest of the key, slashes included.
 pub fn name_of(key: &[u8]) -> String {
     let mut name = String::with_capacity(key.len());
     for (number, part) in key.splitn(ENTITY_DEPTH_MAX, |byte| *byte == b'/').enumerate() {
@@ -107,7 +111,7 @@ pub fn segment_of(part: &[u8]) -> String {
     segment
 }
 
-/// The inverse of [`segment_of`].
+/// The inverse of [`segment_of`]: the part that a segment encodes.
 ///
 /// # Errors
 ///

@@ -10,11 +10,11 @@ use super::{ClusterMember, KeyValue, LeaseId, LogIndex, NodeId, Resource, Revisi
 pub struct CommandEvents {
     /// Log index of the command.
     pub index: LogIndex,
-    /// The KV revision that the command made, if it changed a KV key.
+    /// The KV revision that the command made; `None` if it changed no KV key.
     pub revision: Option<Revision>,
     /// Changes of KV keys, in the order of sub-revisions.
     pub kv: Arc<[KvEvent]>,
-    /// Changes of resources.
+    /// Changes of resources, in the order of writing.
     pub resources: Arc<[ResourceEvent]>,
     /// Events of the catalog.
     pub catalog: Arc<[CatalogEvent]>,
@@ -67,6 +67,6 @@ pub enum ChangeKind {
     Put,
     /// The key or resource was removed, but not by the end of a lease.
     Delete,
-    /// The key was removed because its lease ended.
+    /// The key was removed because its lease was revoked or has expired.
     Expire,
 }

@@ -35,13 +35,13 @@ macro_rules! id {
 
 id! {
     /// The Raft log index of a command. It orders everything the store does, and is the version of
-    /// every record in storage. Index 0 is the first entry of a cluster's log, its first
-    /// membership; no command has it (ARCHITECTURE.md §1).
+    /// every record in storage. The entry at index 0 is the first membership of the cluster; no
+    /// command has index 0 (ARCHITECTURE.md §1).
     LogIndex(u64)
 }
 id! {
-    /// etcd's revision: advances by exactly one per command that changes at least one KV key, and
-    /// is 1 on an empty store. Belongs to the KV face alone (spec: etcd §1.1).
+    /// etcd's revision. It is 1 in a new store, and advances by exactly one for each command that
+    /// changes at least one key of the KV face. Other commands do not move it (spec: etcd §1.1).
     Revision(i64)
 }
 id! {
@@ -51,26 +51,27 @@ id! {
     NodeId(u64)
 }
 id! {
-    /// The cluster that a data directory belongs to. Stamped on disk and checked on every peer
-    /// connection.
+    /// The id of a cluster. It is stamped in the data directory of each member, and checked on
+    /// every peer connection.
     ClusterId(u64)
 }
 id! {
-    /// A random id made when a cluster is initialised, and again when it is restored from a backup.
-    /// Log indexes can be compared only within one epoch.
+    /// A random number, made when a cluster is formed, and again when it is restored from a
+    /// backup. Log indexes can be compared only within one epoch.
     StoreEpoch(u64)
 }
 id! {
-    /// A lease. Zero means "no lease".
+    /// The id of a lease. Zero means "no lease".
     LeaseId(i64)
 }
 id! {
-    /// A Raft term.
+    /// A term of Raft: the number of an election period. At most one member leads in a term.
     Term(u64)
 }
 
 impl LogIndex {
-    /// Zero: the index before that of the first command.
+    /// Zero: below the index of every command. Some fields and results use it for "none" or
+    /// "unknown".
     pub const ZERO: Self = Self(0);
 
     /// The index after this one.
@@ -81,7 +82,7 @@ impl LogIndex {
 }
 
 impl Revision {
-    /// The revision of an empty store.
+    /// The revision of a new store, in which no key was ever changed.
     pub const INITIAL: Self = Self(1);
 
     /// The revision after this one.
@@ -95,11 +96,11 @@ impl LeaseId {
     /// The absence of a lease.
     pub const NONE: Self = Self(0);
 
-    /// Range of the ids of the store's own deadlines (`types::consul::Deadline`), which no client
-    /// can name: inclusive start, exclusive end.
+    /// Range of the ids of the store's own deadlines (`types::consul::Deadline`): inclusive start,
+    /// exclusive end. No client can name such an id.
     const DEADLINES: (i64, i64) = (i64::MIN, i64::MIN / 2);
-    /// Ids reserved for the deadlines of one command, count. The id of a further deadline may be in
-    /// use; the caller then tries the next `nth`.
+    /// Number of ids that each command has for its deadlines. The ids of further deadlines lie
+    /// among those of the next commands.
     const DEADLINES_PER_COMMAND: u64 = 1 << 8;
 
     /// Whether this is not [`NONE`](Self::NONE).
@@ -112,8 +113,8 @@ impl LeaseId {
         self.0 >= Self::DEADLINES.0 && self.0 < Self::DEADLINES.1
     }
 
-    /// The candidate id of deadline `nth`, counted from 0, of the command at `index`. It may be in
-    /// use: the caller checks.
+    /// The candidate id of deadline `nth`, counted from 0, of the command at `index`. Another
+    /// deadline may have this id: the caller then tries the next `nth`.
     pub const fn of_deadline(index: LogIndex, nth: u64) -> Self {
         let span = Self::DEADLINES.0.abs_diff(Self::DEADLINES.1);
         let offset = index.0.wrapping_mul(Self::DEADLINES_PER_COMMAND).wrapping_add(nth) % span;

@@ -1,7 +1,7 @@
 //! Invitations: the right of a node that shows a secret token to become a member.
 //!
-//! Only the hash of a token is in the log and in the state. Invariant: a use is counted once for
-//! each joining node, however often the node asks.
+//! Only the hash of a token is in the log and in the state. Invariant: the requests of one node
+//! count as one use until the node has become a member, however often the node asks.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::LogIndex;
 
 /// The SHA-256 hash of a token.
 ///
-/// Compared in constant time, and printed by its first bytes alone.
+/// Two hashes are compared in constant time. `Debug` prints only the first four bytes.
 #[derive(Clone, Copy)]
 pub struct TokenHash(pub [u8; 32]);
 
@@ -32,17 +32,19 @@ impl fmt::Debug for TokenHash {
 
 /// Beginning of every token.
 pub const TOKEN_PREFIX: &str = "hwj-";
-/// Hexadecimal digits of a token after the prefix, count: 256 bits.
+/// Number of hexadecimal digits of a token after the prefix: 256 bits.
 pub const TOKEN_DIGITS: usize = 64;
 
-/// Whether `text` has the form of a token: the prefix, then [`TOKEN_DIGITS`] lower-case digits.
+/// Whether `text` has the form of a token: [`TOKEN_PREFIX`], then exactly [`TOKEN_DIGITS`]
+/// hexadecimal digits in lower case.
 pub fn is_token(text: &str) -> bool {
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     text.strip_prefix(TOKEN_PREFIX)
         .is_some_and(|digits| digits.len() == TOKEN_DIGITS && digits.as_bytes().iter().all(is_digit))
 }
 
-/// The id of an invitation: the log index of the command that made it. It is never given twice.
+/// The id of an invitation: the log index of the command that made it. No other invitation ever has
+/// the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InvitationId(pub u64);
 
@@ -58,7 +60,7 @@ impl fmt::Display for InvitationId {
     }
 }
 
-/// An invitation.
+/// An invitation as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invitation {
     /// Name for people; may be empty.
@@ -77,13 +79,15 @@ pub struct Invitation {
     /// Number of uses so far: nodes that have shown the token and were accepted, also if they have
     /// not become members yet.
     pub used: u64,
-    /// The newest uses, oldest first; at most
-    /// [`INVITATION_USES_MAX`](super::limits::INVITATION_USES_MAX).
+    /// The newest uses, oldest first. At most
+    /// [`INVITATION_USES_MAX`](super::limits::INVITATION_USES_MAX): a further use removes the
+    /// oldest one from the list.
     pub uses: Vec<InvitationUse>,
 }
 
 impl Invitation {
-    /// Whether it has expired at this time.
+    /// Whether the invitation has expired at `unix_ms`, milliseconds since the Unix epoch. True
+    /// from `expires_unix_ms` on.
     pub fn is_expired(&self, unix_ms: u64) -> bool {
         self.expires_unix_ms <= unix_ms
     }
@@ -101,17 +105,17 @@ pub struct InvitationUse {
     pub incarnation: u64,
     /// The node's name.
     pub node: String,
-    /// Time of the use, milliseconds since the Unix epoch.
+    /// Time of the first request for this use, milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// Whether the node has become a member. Until then the node may repeat the use, without
-    /// counting again.
+    /// Whether the node has become a member. Until then a repeated request of the node is accepted
+    /// and not counted again, also after the invitation has expired.
     pub has_joined: bool,
 }
 
 /// A change of invitations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvitationCommand {
-    /// Makes an invitation.
+    /// Makes an invitation. If one with the same hash exists, changes nothing and succeeds.
     Create(NewInvitation),
     /// Withdraws an invitation. Nodes that have joined by it stay members.
     Delete(InvitationId),
@@ -138,24 +142,25 @@ pub struct NewInvitation {
     /// later than the time of the proposal, by at most
     /// [`INVITATION_TTL_MS_MAX`](super::limits::INVITATION_TTL_MS_MAX).
     pub expires_unix_ms: u64,
-    /// Most nodes that may join by the invitation; `None` for any number.
+    /// Number of nodes that may join by the invitation, 1 to
+    /// [`INVITATION_USES_MAX`](super::limits::INVITATION_USES_MAX); `None` for any number.
     pub uses_max: Option<u32>,
     /// Whether nodes that join by the invitation stay learners until they are promoted. If false,
     /// they get votes once they have caught up.
     pub learner: bool,
 }
 
-/// A change of invitations that was made.
+/// Result of a successful [`InvitationCommand`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvitationDone {
-    /// The invitation concerned.
+    /// The invitation that was made, withdrawn or used.
     pub id: InvitationId,
     /// Whether nodes that join by the invitation stay learners until they are promoted. If false,
     /// they get votes once they have caught up.
     pub learner: bool,
 }
 
-/// The reason for which a change of invitations is refused. Nothing changed.
+/// The reason for which an [`InvitationCommand`] is refused. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum InvitationRefusal {
     /// There are [`INVITATIONS_MAX`](super::limits::INVITATIONS_MAX) unexpired invitations already,
@@ -165,13 +170,13 @@ pub enum InvitationRefusal {
     /// The name of the invitation or the node, the expiry or the number of uses is out of bounds.
     #[error("an invitation's name, life or number of uses is out of bounds")]
     Bounds,
-    /// No invitation has that id or that token.
+    /// No invitation has that id or that token. It may have been removed because it expired.
     #[error("no such invitation: it was withdrawn, has expired, or its token is wrong")]
     NotFound,
     /// The token belongs to an invitation that has expired.
     #[error("the invitation has expired")]
     Expired,
-    /// Other nodes have taken all allowed uses.
+    /// All allowed uses are taken, and the node has none that it may repeat.
     #[error("the invitation is used up")]
     UsedUp,
 }

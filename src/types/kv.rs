@@ -11,24 +11,25 @@ pub struct KeyValue {
     pub key: Bytes,
     /// The value: arbitrary bytes, may be empty.
     pub value: Bytes,
-    /// Revision of the put that created the key, since it was last absent: the first put of the
-    /// current generation.
+    /// Revision of the first put of the current generation: the put that created the key after it
+    /// was last absent.
     pub create_revision: Revision,
     /// Revision of the latest put.
     pub mod_revision: Revision,
-    /// Count of puts in the current generation, 1 at creation.
+    /// Number of puts in the current generation; 1 right after the key was created.
     pub version: i64,
     /// The lease that the key is attached to, or [`LeaseId::NONE`].
     pub lease: LeaseId,
 }
 
-/// A key interval. Faces convert etcd's `(key, range_end)` to it; no layer below knows etcd's
-/// convention for `"\0"`.
+/// An interval of keys. Faces convert etcd's pair `(key, range_end)` to it with
+/// [`from_etcd`](Self::from_etcd); no layer below knows etcd's meaning of `"\0"`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeyRange {
     /// Exactly one key.
     One(Bytes),
-    /// `[start, end)`; everything from `start` on if `end` is `None`. Empty when `end <= start`.
+    /// The keys `[start, end)`; all keys from `start` on if `end` is `None`. Contains no key if
+    /// `end <= start`.
     Span {
         /// First key of the interval.
         start: Bytes,
@@ -38,8 +39,8 @@ pub enum KeyRange {
 }
 
 impl KeyRange {
-    /// Reads etcd's convention: an empty `range_end` is one key, `"\0"` is everything from `key`
-    /// on, otherwise `[key, range_end)` (spec: etcd §1.2).
+    /// Converts etcd's pair. With an empty `range_end` it is `key` alone, with `"\0"` all keys from
+    /// `key` on, otherwise `[key, range_end)` (spec: etcd §1.2).
     pub fn from_etcd(key: Bytes, range_end: Bytes) -> Self {
         match range_end.as_ref() {
             [] => Self::One(key),
@@ -53,13 +54,13 @@ impl KeyRange {
         Self::Span { start: Bytes::new(), end: None }
     }
 
-    /// Every key that begins with `prefix`.
+    /// Every key that begins with `prefix`: every key of the store if `prefix` is empty.
     pub fn prefix(prefix: Bytes) -> Self {
         let end = prefix_end(&prefix);
         Self::Span { start: prefix, end }
     }
 
-    /// Lower bound of the interval, inclusive. An empty interval does not contain it.
+    /// The inclusive lower bound. An interval that is empty has one, too, and does not contain it.
     pub fn start(&self) -> &Bytes {
         match self {
             Self::One(key) => key,
@@ -84,8 +85,8 @@ impl KeyRange {
     }
 }
 
-/// The smallest key above all keys that begin with `prefix`, the exclusive end of their interval;
-/// `None` if there is none (empty or all-0xff prefix).
+/// The smallest key above all keys that begin with `prefix`: the exclusive end of their interval.
+/// `None` if no key is above them: `prefix` is empty, or all its bytes are 0xff.
 pub fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
     let kept = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=kept].to_vec();
@@ -109,8 +110,8 @@ pub enum ReadAt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortOrder {
     /// Smallest first. For a target other than the key, a limit cuts the list in key order before
-    /// it is sorted: only the first `limit` + 1 keys are sorted, unless revisions are bounded
-    /// (spec: etcd §1.2, quirk).
+    /// it is sorted: only the first `limit` + 1 keys are sorted. That holds unless
+    /// [`RevisionFilter`] bounds revisions (spec: etcd §1.2, quirk).
     #[default]
     None,
     /// Smallest first.
@@ -135,7 +136,7 @@ pub enum SortTarget {
     Value,
 }
 
-/// Bounds on revisions, all inclusive; 0 means "no bound".
+/// Bounds on the revisions of a key, all inclusive. 0 means "no bound".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RevisionFilter {
     /// Smallest `mod_revision` kept.
@@ -201,10 +202,12 @@ impl RangeQuery {
 /// Result of a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeResult {
-    /// The pairs, in the requested order, at most the requested limit.
+    /// The pairs, in the requested order, at most the requested limit. Empty if only the count was
+    /// requested.
     pub kvs: Vec<KeyValue>,
-    /// Whether the limit cut anything off.
+    /// Whether the limit cut off pairs that the filter keeps. False if only the count was
+    /// requested.
     pub more: bool,
-    /// Live keys in the interval at the requested state, before limit and filters.
+    /// Number of live keys in the interval at the requested state, before limit and filter.
     pub count: u64,
 }

@@ -12,34 +12,35 @@ use super::{LeaseId, LogIndex, Term, Txn};
 /// A lease. The keys attached to it are in an index of the state, not in this record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Log index of the command that granted it. It distinguishes the lease from a later one with
-    /// the same id.
+    /// Log index of the command that granted the lease. It distinguishes the lease from a later one
+    /// with the same id.
     pub granted: LogIndex,
     /// Time to live, whole seconds, 1 to
     /// [`LEASE_TTL_SECONDS_MAX`](super::limits::LEASE_TTL_SECONDS_MAX).
     pub ttl_seconds: i64,
     /// Due point: the point on the lease clock, milliseconds, at which the lease ends, as the last
-    /// [`LeaseCheckpoint`] recorded it. `None` if there is no record, or the lease may have been
-    /// kept alive since: a new leader then gives it its whole time to live.
+    /// [`LeaseCheckpoint`] recorded it. `None` if none is recorded, or the lease may have been kept
+    /// alive since the record: a new leader then gives the lease its whole time to live.
     pub due_ms: Option<u64>,
 }
 
-/// A lease that a commit has made, changed or ended.
+/// The effect of one state commit on one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseChange {
     /// Id of the lease.
     pub id: LeaseId,
-    /// The lease after the commit; `None` if no lease has that id.
+    /// The lease after the commit; `None` if it has ended.
     pub lease: Option<Lease>,
 }
 
 /// Makes a lease (spec: etcd §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseGrant {
-    /// Id of the new lease, which must be free and not [`LeaseId::NONE`]. The node picks one if the
-    /// client did not.
+    /// Id of the new lease. It must be free, not [`LeaseId::NONE`], and not the id of a deadline.
+    /// The proposing node picks one if the client did not.
     pub id: LeaseId,
-    /// Time to live, whole seconds. The proposing node has raised it to the minimum.
+    /// Requested time to live, whole seconds. The proposing node has raised it to its minimum;
+    /// apply raises it to at least 1.
     pub ttl_seconds: i64,
 }
 
@@ -50,28 +51,30 @@ pub struct LeaseRevoke {
     pub id: LeaseId,
 }
 
-/// Ends a lease that has expired, with all keys attached to it. Refused if the log entry has
-/// another term, because another leader may have kept the lease alive, and if the id now belongs to
-/// a later grant.
+/// Ends a lease that has expired, with all keys attached to it. For a deadline of the store,
+/// carries out the deadline's effect instead ([`Deadline`](super::consul::Deadline)). Refused if
+/// another leader may have kept the lease alive since: the log entry has another term. Also refused
+/// if the id now belongs to a later grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseExpire {
     /// Id of the lease.
     pub id: LeaseId,
     /// Log index of the grant of the lease that has expired.
     pub granted: LogIndex,
-    /// The term of the leader that decided it. Refused if the log entry has another term.
+    /// The term of the leader that found the lease expired.
     pub term: Term,
 }
 
-/// Moves the lease clock, and records when leases run out, for later leaders. Refused if the log
-/// entry has another term than [`term`](Self::term).
+/// Moves the lease clock, and records the due points of leases, for later leaders. Refused if the
+/// log entry has another term than [`term`](Self::term).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseCheckpoint {
     /// The term of the leader that measured the time.
     pub term: Term,
-    /// The lease clock, milliseconds. It never goes back.
+    /// The lease clock, milliseconds. A value below the replicated clock leaves that clock as it
+    /// is.
     pub clock_ms: u64,
-    /// The leases for which the due point is recorded or deleted; at most
+    /// The leases whose due point is recorded or deleted; at most
     /// [`LEASE_CHECKPOINTS_MAX`](super::limits::LEASE_CHECKPOINTS_MAX).
     pub leases: Vec<LeaseRemaining>,
 }
@@ -81,18 +84,19 @@ pub struct LeaseCheckpoint {
 pub struct LeaseRemaining {
     /// Id of the lease.
     pub id: LeaseId,
-    /// Log index of the grant. If a later lease has the id by now, it is not changed.
+    /// Log index of the grant. Nothing is recorded if the lease has ended, or if the id now belongs
+    /// to a later grant.
     pub granted: LogIndex,
-    /// Remaining time to live as of the checkpoint's clock, milliseconds; `None` deletes an earlier
-    /// record, because the lease has been kept alive since.
+    /// Remaining time to live as of the checkpoint's clock, milliseconds. `None` deletes the
+    /// recorded due point, because the lease has been kept alive since.
     pub remaining_ms: Option<u64>,
 }
 
-/// Attaches a key that exists to a lease that exists: a new version of the key with the same value,
-/// or nothing if it is attached to that lease already (spec: etcd §7.5).
+/// Attaches an existing key to an existing lease (spec: etcd §7.5). Writes a new version of the key
+/// with the same value; changes nothing if the key is attached to that lease already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseAttach {
-    /// The lease.
+    /// Id of the lease.
     pub id: LeaseId,
     /// The key; not empty.
     pub key: Bytes,
@@ -103,29 +107,29 @@ pub struct LeaseAttach {
 pub struct LeaseTxn {
     /// The transaction.
     pub txn: Txn,
-    /// Attachments to make if the compares hold; if several name one key, the last counts.
+    /// Attachments to make if all compares hold. If several name one key, the last counts.
     pub success: Vec<LeaseAttach>,
-    /// Attachments to make if a compare does not hold.
+    /// Attachments to make if a compare does not hold. If several name one key, the last counts.
     pub failure: Vec<LeaseAttach>,
 }
 
 /// A request about a lease that a member sends to the leader: only the leader measures time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseQuestion {
-    /// Restart the time to live of this lease.
+    /// Restarts the time to live of this lease.
     KeepAlive(LeaseId),
-    /// Return the remaining time of this lease.
+    /// Asks for the remaining time of this lease.
     Remaining(LeaseId),
 }
 
 /// Answer to a [`LeaseQuestion`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
-    /// The lease is alive.
+    /// The lease is alive; it was renewed if the question was [`LeaseQuestion::KeepAlive`].
     Alive {
-        /// Time to live of the lease, whole seconds.
+        /// Whole time to live of the lease, seconds.
         granted_seconds: i64,
-        /// Remaining time, milliseconds.
+        /// Remaining time to live, milliseconds.
         remaining_ms: u64,
     },
     /// There is no such lease, or it has expired.
@@ -133,6 +137,6 @@ pub enum LeaseAnswer {
     /// The asked member does not lead, could not confirm in time that it leads, or did not answer
     /// in time. The request may be repeated.
     NotLeader,
-    /// Too many requests about leases wait at the leader.
+    /// Too many questions about leases wait, at the asking member or at the leader.
     Busy,
 }

@@ -17,11 +17,13 @@ pub enum MemberChange {
         /// vote once it has caught up.
         learner: bool,
     },
-    /// Makes a node without data a member, at the node's own request.
+    /// Makes a node without data a member, at the node's own request. The node takes the place of
+    /// the announced member with its peer URL. A member with that URL that does not answer is
+    /// removed, and the node gets a new id.
     Join(Joining),
-    /// Turns a learner into a voter. Refused until the learner has caught up.
+    /// Gives a member without a vote its vote. Refused until the member has caught up.
     Promote(NodeId),
-    /// Removes a member for good.
+    /// Removes a member. Its id is never assigned again.
     Remove(NodeId),
     /// Changes the peer URL of a member.
     Update {
@@ -53,15 +55,16 @@ pub struct ClusterMember {
     /// URL of its client port: `http://host:port`, or `https://` with TLS; empty until its first
     /// start.
     pub client_url: String,
-    /// Whether it does not vote. False for an announced voter that has not started, as in etcd.
+    /// Whether the member does not vote. For an announced voter: false before its first start, as
+    /// in etcd, then true until it has caught up and votes.
     pub is_learner: bool,
 }
 
 /// A node's request to become a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joining {
-    /// Random id of its data directory: a repeated request with the same one gets the same member
-    /// id.
+    /// Random id of the node's data directory. A repeated request with the same one gets the same
+    /// member id.
     pub incarnation: u64,
     /// Name of the member; not empty.
     pub name: String,
@@ -88,17 +91,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Answer to a change of the membership that was made.
+/// Answer to a [`MemberChange`] that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberChanged {
     /// The member concerned; for a new member, its assigned id.
     pub id: NodeId,
-    /// Log index of the membership entry with the change; of the current membership entry if the
-    /// member was as requested already.
+    /// Log index of the membership entry with the change. If the member was as requested already,
+    /// that of the newest membership entry.
     pub index: LogIndex,
 }
 
-/// The reason for which a change of the membership is refused. Nothing changed.
+/// The reason for which a [`MemberChange`] is refused. The membership is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MemberRefusal {
     /// There is no member of that id.
@@ -107,51 +110,55 @@ pub enum MemberRefusal {
     /// Another member has that peer URL.
     #[error("peer URLs already exist")]
     PeerUrlExists,
-    /// Only a learner can be promoted.
+    /// The member to promote votes already.
     #[error("not a learner")]
     NotLearner,
-    /// The learner to promote is not running, or has not caught up with the log.
+    /// The member to promote has not started, does not answer, or has not caught up with the log.
     #[error("the learner is not in sync with the leader")]
     LearnerNotReady,
-    /// After a removal no voter would be left; or, after an addition, at most half of the voters
-    /// would have started.
+    /// A removal would leave no voter. Or, after an addition, at most half of the voters would have
+    /// started; a single voter may always add a second one.
     #[error("not enough started members")]
     NotEnoughStarted,
-    /// Too many voters do not answer: the change would lose the quorum, or leave it without
-    /// reserve.
+    /// Too many voters do not answer. After a removal or a promotion, less than a majority would
+    /// answer; a voter is announced only while all voters answer.
     #[error("unhealthy cluster")]
     Unhealthy,
-    /// There are [`LEARNERS_MAX`](super::limits::LEARNERS_MAX) learners already.
+    /// There are [`LEARNERS_MAX`](super::limits::LEARNERS_MAX) learners already. Announced voters
+    /// are not among them.
     #[error("too many learners")]
     TooManyLearners,
-    /// There are [`VOTERS_MAX`](super::limits::VOTERS_MAX) voters already.
+    /// There are [`VOTERS_MAX`](super::limits::VOTERS_MAX) voters already. For an addition, the
+    /// announced ones count, too.
     #[error("too many voters")]
     TooManyVoters,
-    /// The member that the joining node would replace still answers.
+    /// The member that the joining node would replace still answers, or the leader leads too
+    /// recently to know that it does not.
     #[error("the member with that peer URL still runs")]
     StillRuns,
     /// The program of the joining node does not support the cluster's version.
     #[error("the node's program does not support the cluster's version")]
     Version,
-    /// The joining node has shown no token, and was not announced.
+    /// The cluster admits only invited or announced nodes. The joining node has shown no token, and
+    /// was not announced.
     #[error(
         "joining needs an invitation: make one with headwater member invite and give its token to the node with \
          --join-token-file, or announce the node with headwater member add"
     )]
     Uninvited,
-    /// The joining node has shown a token that is not that of an invitation.
+    /// The joining node has shown a token of no invitation, or of one that has expired.
     #[error(
         "its token is not that of an invitation: it is wrong, or the invitation has expired or was withdrawn; make a new \
          one with headwater member invite"
     )]
     InvitationUnknown,
-    /// The joining node has shown the token of an invitation that other nodes have used up.
+    /// The joining node has shown the token of an invitation of which all allowed uses are taken.
     #[error("its invitation was used by another node; make a new one with headwater member invite")]
     InvitationUsedUp,
 }
 
 impl MemberRefusal {
-    /// Every refusal.
+    /// Every refusal, in the order of declaration.
     pub const ALL: [Self; 13] = [
         Self::NotFound,
         Self::PeerUrlExists,

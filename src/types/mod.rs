@@ -1,8 +1,8 @@
 //! The vocabulary of the store: ids, coordinates, commands, outcomes, events, limits.
 //!
-//! Owns the types that two layers share, and every limit with its unit. Knows nothing of threads,
-//! files, wire formats or clocks: everything here is plain data that can be compared, printed and
-//! sent between layers.
+//! Owns the types that several layers share, and the limits with their units. Knows nothing of
+//! threads, files, wire formats or clocks: everything here is plain data that can be compared,
+//! printed and sent between layers.
 //!
 //! Invariant: [`LogIndex`] and [`Revision`] are never converted into each other in this crate
 //! (ARCHITECTURE.md §1).

@@ -1,5 +1,5 @@
-//! Outcomes of commands. A refusal is an outcome like any other: replicated, deterministic, and not
-//! an error of apply.
+//! Outcomes of commands, and the reasons of refusals. A refusal is an outcome like any other: it is
+//! deterministic, so that all members compute the same one, and it is not an error of apply.
 
 use thiserror::Error;
 
@@ -17,7 +17,7 @@ use super::{InvitationDone, InvitationRefusal, KeyValue, LogIndex, RangeResult, 
 pub struct Applied {
     /// Log index of the command.
     pub index: LogIndex,
-    /// The store's revision right after the command.
+    /// The revision right after the command.
     pub revision: Revision,
     /// The outcome of the command.
     pub outcome: Outcome,
@@ -36,11 +36,11 @@ pub enum Outcome {
     /// Of [`Command::DeleteRange`](super::Command::DeleteRange).
     DeleteRange(Deleted),
     /// Of [`Command::Txn`](super::Command::Txn) and
-    /// [`Command::LeaseTxn`](super::Command::LeaseTxn); attachments to leases have no results of
+    /// [`Command::LeaseTxn`](super::Command::LeaseTxn). Attachments to leases have no results of
     /// their own.
     Txn(TxnDone),
-    /// Of [`Command::Compact`](super::Command::Compact) and
-    /// [`Command::TrimHistory`](super::Command::TrimHistory).
+    /// Of [`Command::Compact`](super::Command::Compact), and of
+    /// [`Command::TrimHistory`](super::Command::TrimHistory), also if the trim had no effect.
     Compacted,
     /// Of [`Command::LeaseGrant`](super::Command::LeaseGrant).
     LeaseGranted {
@@ -55,11 +55,12 @@ pub enum Outcome {
     },
     /// Of [`Command::LeaseCheckpoint`](super::Command::LeaseCheckpoint).
     LeaseCheckpointed,
-    /// Of [`Command::LeaseAttach`](super::Command::LeaseAttach).
+    /// Of [`Command::LeaseAttach`](super::Command::LeaseAttach), also if the key was attached to
+    /// the lease already.
     LeaseAttached,
     /// Of [`Command::SetAlarm`](super::Command::SetAlarm).
     AlarmSet {
-        /// Whether the alarm was active before.
+        /// Whether the same alarm of the same member was active before.
         was_active: bool,
     },
     /// Of [`Command::SetQuota`](super::Command::SetQuota).
@@ -76,9 +77,9 @@ pub enum Outcome {
     ProgramAnnounced,
     /// Of [`Command::Invitation`](super::Command::Invitation).
     Invitation(InvitationDone),
-    /// Of [`Command::Auth`](super::Command::Auth): the auth revision after it.
+    /// Of [`Command::Auth`](super::Command::Auth).
     AuthChanged {
-        /// The auth revision.
+        /// The auth revision after the command.
         auth_revision: u64,
     },
     /// Of [`Command::Acl`](super::Command::Acl).
@@ -95,39 +96,41 @@ pub enum Outcome {
 /// A put that was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PutDone {
-    /// The revision that the command has made; the `mod_revision` of the key after the put.
+    /// The new revision: the `mod_revision` of the key after the put.
     pub revision: Revision,
-    /// The previous pair, if it was requested and there was one.
+    /// The pair before the put. `None` if it was not requested, or the key was absent.
     pub prev: Option<KeyValue>,
 }
 
 /// A delete that was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// Revision as of this operation: the new one if the command has changed a key so far, else the
-    /// one before.
+    /// The revision as of this operation: the new one if the command has changed a key so far,
+    /// otherwise the one before the command.
     pub revision: Revision,
     /// Number of keys removed.
     pub deleted: u64,
-    /// The removed pairs in key order, if they were requested.
+    /// The removed pairs, in key order. Empty if they were not requested.
     pub prev: Vec<KeyValue>,
 }
 
-/// A range inside a transaction.
+/// The result of a range inside a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeDone {
-    /// Revision that the range saw: the new one if an operation before it changed anything.
+    /// The revision as of this operation: the new one if an earlier operation of the transaction
+    /// has changed a key, otherwise the one before. Independent of the revision that the range
+    /// reads at.
     pub revision: Revision,
-    /// The result.
+    /// The pairs and the count.
     pub result: RangeResult,
 }
 
 /// A transaction that was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxnDone {
-    /// Whether all compares held, so that `success` ran; false if `failure` ran.
+    /// Whether all compares held. If so, the list `success` ran, otherwise `failure`.
     pub succeeded: bool,
-    /// One result for each operation of the list that ran (`success` or `failure`), in order.
+    /// One result for each operation of the list that ran, in order.
     pub responses: Vec<TxnOpDone>,
 }
 
@@ -148,14 +151,15 @@ pub enum TxnOpDone {
 /// own table to wire codes and texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The revision to read is below the compaction point, or the one to compact to is not above
-    /// it.
+    /// The revision to read is below the compaction point, or the revision to compact to is not
+    /// above it.
     #[error("revision is below the compaction point {compact_revision}")]
     Compacted {
-        /// The compaction point at the time of the refusal; 0 or -1 if nothing was compacted yet.
+        /// The compaction point at the time of the refusal. If nothing was compacted yet, 0 for a
+        /// read and -1 for a compaction.
         compact_revision: Revision,
     },
-    /// The requested revision is above the current one.
+    /// The revision to read, or to compact to, is above the current one.
     #[error("revision is in the future of {current}")]
     FutureRevision {
         /// The current revision.
@@ -164,16 +168,17 @@ pub enum Refusal {
     /// The key of an attachment, or of a put that keeps the value or the lease, does not exist.
     #[error("key not found")]
     KeyNotFound,
-    /// The request named a lease that does not exist.
+    /// The lease that the request names does not exist, or its id is not one that a client may use.
     #[error("lease not found")]
     LeaseNotFound,
-    /// A key would change twice in one revision.
+    /// A transaction would change a key twice in one revision. Deleting a key twice is legal.
     #[error("duplicate key in one transaction")]
     DuplicateKey,
     /// The transaction reads more keys or bytes than the limits allow.
     #[error("a transaction reads more than {TXN_READ_KEYS_MAX} keys or {TXN_READ_BYTES_MAX} bytes")]
     TooMuchRead,
-    /// A lease with the requested id exists.
+    /// A lease with the requested id exists, or the id is one of those kept for the store's own
+    /// deadlines.
     #[error("lease already exists")]
     LeaseExists,
     /// The requested time to live exceeds
@@ -184,11 +189,12 @@ pub enum Refusal {
     /// later grant.
     #[error("decision about a lease is out of date")]
     LeaseStale,
-    /// The command would exceed the quota, or the alarm [`NoSpace`](super::AlarmKind::NoSpace) is
-    /// active.
+    /// The command would exceed the quota, or it may add data while the alarm
+    /// [`NoSpace`](super::AlarmKind::NoSpace) is active.
     #[error("database space exceeded")]
     NoSpace,
-    /// The alarm [`Corrupt`](super::AlarmKind::Corrupt) is active.
+    /// The alarm [`Corrupt`](super::AlarmKind::Corrupt) is active, and the command is of a kind
+    /// that it stops.
     #[error("corrupt cluster")]
     Corrupt,
     /// A rule of resources forbids it.
@@ -200,7 +206,7 @@ pub enum Refusal {
     /// A rule of the catalog forbids it.
     #[error(transparent)]
     Catalog(#[from] CatalogRefusal),
-    /// The command, or a part of it, is newer than the cluster's version.
+    /// The cluster's version is too low for the command or a part of it.
     #[error("this needs cluster version {needs}: upgrade all members first")]
     NeedsVersion {
         /// The lowest version that has the command or the part.

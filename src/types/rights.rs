@@ -1,10 +1,10 @@
 //! Rights: the keys of each space that a principal may read, list and write.
 //!
-//! Owns the function that decides ([`Rights::covers`]), and the two sources of rights: a union of
-//! grants (etcd's roles), and rules of which the most specific applies (Consul's policies). Both
-//! become sorted, disjoint intervals when they are compiled. Knows no user, token or request.
-//! Invariant: an interval is covered only if each of its keys is, by one grant or by several
-//! together.
+//! Owns the decisions about keys and intervals, such as [`Rights::covers`], and the two ways to
+//! compile rights. [`Rights::union`] takes grants (etcd's roles). [`Rights::of_rules`] takes rules,
+//! of which the most specific applies (Consul's policies). Both yield sorted, disjoint intervals.
+//! Knows no user, token or request. Invariant: an interval is covered only if each of its keys is,
+//! by one grant or by several together.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -24,31 +24,32 @@ pub struct Access(u8);
 impl Access {
     /// No access.
     pub const NONE: Self = Self(0);
-    /// Reading the content of the key or named object.
+    /// Reading the content of a key or a named object.
     pub const READ: Self = Self(1);
-    /// Seeing that the key or name exists.
+    /// Seeing that a key or a name exists.
     pub const LIST: Self = Self(2);
-    /// Changing and removing.
+    /// Changing and removing a key or a named object.
     pub const WRITE: Self = Self(4);
     /// Every access.
     pub const ALL: Self = Self(7);
 
-    /// Whether the set contains all of `wanted`; true for [`NONE`](Self::NONE).
+    /// Whether the set contains all accesses of `wanted`. Always true if `wanted` is
+    /// [`NONE`](Self::NONE).
     pub const fn has(self, wanted: Self) -> bool {
         self.0 & wanted.0 == wanted.0
     }
 
-    /// Whether it is [`NONE`](Self::NONE).
+    /// Whether the set is [`NONE`](Self::NONE).
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// The bits, as proposals encode them.
+    /// The set as bits, as proposals encode it.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// The inverse of [`bits`](Self::bits); `None` if a bit is unknown.
+    /// The set with these [`bits`](Self::bits); `None` if a bit is unknown.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits <= Self::ALL.0 { Some(Self(bits)) } else { None }
     }
@@ -118,12 +119,12 @@ pub enum Space {
 }
 
 impl Space {
-    /// The number, as proposals encode it.
+    /// The number of the space, as proposals encode it.
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The space with this number; `None` if there is none.
+    /// The space with this number; `None` if no space has it.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|space| space.number() == number)
     }
@@ -147,9 +148,9 @@ impl Space {
         Self::Peering,
     ];
 
-    /// The key of a name in this space, for names in rules and in requests alike: names of nodes
-    /// and services become lower case, because they are compared without regard to case. The name
-    /// of a resource is `GROUP/KIND/PARTITION/NAMESPACE/NAME`.
+    /// The key of the object `name` in this space, for names in rules and in requests alike. Names
+    /// of nodes and services become lower case, because they are compared without regard to case.
+    /// The name of a resource is `GROUP/KIND/PARTITION/NAMESPACE/NAME`.
     pub fn key_of(self, name: &str) -> Bytes {
         match self {
             Self::CatalogNode | Self::CatalogService | Self::Intention | Self::Session | Self::Agent => {
@@ -170,7 +171,7 @@ impl Space {
         }
     }
 
-    /// The only key, the empty one, of the spaces from [`Cluster`](Self::Cluster) on.
+    /// The only key, the empty one, of each space from [`Cluster`](Self::Cluster) on.
     pub const WHOLE: KeyRange = KeyRange::One(Bytes::new());
 }
 
@@ -202,7 +203,7 @@ impl Rights {
         Self { may_everything: true, spaces: BTreeMap::new() }
     }
 
-    /// The union of grants.
+    /// The union of grants: a key has every access that some grant with that key gives.
     pub fn union(grants: impl IntoIterator<Item = (Space, KeyRange, Access)>) -> Self {
         let mut by_space: BTreeMap<Space, Vec<Grant>> = BTreeMap::new();
         for (space, range, access) in grants {
@@ -214,9 +215,10 @@ impl Rights {
         Self::of(by_space.into_iter().map(|(space, grants)| (space, merge(grants))))
     }
 
-    /// The rights from rules. For each key the most specific rule applies: the exact one, else the
-    /// one with the longest prefix, else `default`. Of several rules with equal names a denial
-    /// applies, else the union of their accesses.
+    /// The rights from rules. To each key one name applies: the exact one, else the longest prefix
+    /// of the key. Without a matching rule the access is `default` of the space. If several rules
+    /// have this name, and one of them denies, the key has no access; otherwise it has the union of
+    /// their accesses.
     pub fn of_rules(rules: impl IntoIterator<Item = Rule>, default: impl Fn(Space) -> Access) -> Self {
         let mut by_space: BTreeMap<Space, BTreeMap<Name, Access>> = BTreeMap::new();
         for Rule { space, name, access } in rules {
@@ -239,7 +241,7 @@ impl Rights {
         Self { may_everything: false, spaces }
     }
 
-    /// Whether there is no right at all.
+    /// Whether the principal has no right at all.
     pub fn is_none(&self) -> bool {
         !self.may_everything && self.spaces.is_empty()
     }
@@ -250,7 +252,7 @@ impl Rights {
     }
 
     /// Whether each key of `range` has all of `access`. For an empty interval: whether its lower
-    /// bound has.
+    /// bound has all of it. Always true if `access` is [`Access::NONE`].
     pub fn covers(&self, space: Space, range: &KeyRange, access: Access) -> bool {
         if self.may_everything || access.is_none() {
             return true;
@@ -278,7 +280,7 @@ impl Rights {
         self.may_everything || self.access_to(space, key).has(access)
     }
 
-    /// The access to `key`.
+    /// All accesses that `key` has.
     pub fn access_to(&self, space: Space, key: &[u8]) -> Access {
         if self.may_everything {
             return Access::ALL;
@@ -325,8 +327,8 @@ impl Rights {
         touching.any(|grant| grant.access.has(access))
     }
 
-    /// The intervals within `range` of which each key has all of `access`: in key order, as long as
-    /// possible.
+    /// The intervals within `range` in which each key has all of `access`. They are in key order,
+    /// disjoint and as long as possible.
     pub fn parts(&self, space: Space, range: &KeyRange, access: Access) -> Vec<KeyRange> {
         if range.is_empty() {
             return Vec::new();
@@ -353,7 +355,7 @@ impl Rights {
         parts
     }
 
-    /// The rights without those in other spaces. [`everything`](Self::everything) stays as it is.
+    /// These rights, restricted to `spaces`. [`everything`](Self::everything) stays as it is.
     pub fn within(&self, spaces: &[Space]) -> Self {
         let spaces = self.spaces.iter().filter(|(space, _)| spaces.contains(space));
         Self {
@@ -362,13 +364,13 @@ impl Rights {
         }
     }
 
-    /// Estimate of the encoded size of the rights in a proposal, bytes; 0 for
-    /// [`everything`](Self::everything).
+    /// Estimate of the encoded size of the rights in a proposal, bytes. 0 for
+    /// [`everything`](Self::everything) and for [`none`](Self::none).
     pub fn size(&self) -> usize {
         self.size_within(&Space::ALL)
     }
 
-    /// As [`size`](Self::size), of the rights in these spaces alone.
+    /// As [`size`](Self::size), for the rights in `spaces` alone.
     pub fn size_within(&self, spaces: &[Space]) -> usize {
         /// Upper bound on the encoded fields of a grant besides its two keys, bytes.
         const FIXED: usize = 24;
@@ -376,8 +378,8 @@ impl Rights {
         grants.map(|grant| FIXED + grant.start.len() + grant.end.as_ref().map_or(0, Bytes::len)).sum()
     }
 
-    /// Every interval with its access, ordered by space and start; disjoint. None for
-    /// [`everything`](Self::everything).
+    /// All intervals with their accesses, ordered by space and start. Those of one space are
+    /// disjoint. Yields nothing for [`everything`](Self::everything).
     pub fn grants(&self) -> impl Iterator<Item = (Space, KeyRange, Access)> + '_ {
         self.spaces.iter().flat_map(|(&space, grants)| {
             grants.iter().map(move |Grant { start, end, access }| {
@@ -386,7 +388,8 @@ impl Rights {
         })
     }
 
-    /// The grants of a space that end after `key`: the first one may contain it.
+    /// The grants of a space that end after `key`, in key order. Only the first of them can contain
+    /// it.
     fn from(&self, space: Space, key: &[u8]) -> &[Grant] {
         let grants = self.spaces.get(&space).map_or(&[][..], Vec::as_slice);
         let first = grants.partition_point(|grant| grant.end.as_ref().is_some_and(|end| end.as_ref() <= key));
@@ -401,17 +404,17 @@ pub struct Rule {
     pub space: Space,
     /// The keys that the rule applies to.
     pub name: Name,
-    /// The access that the rule gives. [`Access::NONE`] denies all accesses.
+    /// The accesses that the rule gives. [`Access::NONE`] denies all.
     pub access: Access,
 }
 
-/// The keys that a rule applies to. Ordered so that a prefix sorts directly before all names that
-/// begin with it.
+/// The keys that a rule applies to. In the order of names, a prefix comes directly before all other
+/// names that begin with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// All keys that begin with this.
+    /// All keys that begin with these bytes.
     Prefix(Bytes),
-    /// This key.
+    /// The key with exactly these bytes.
     Exact(Bytes),
 }
 
@@ -455,7 +458,7 @@ fn bounds(range: &KeyRange) -> (Bytes, Option<Bytes>) {
     }
 }
 
-/// The order of two exclusive ends; `None`, no end, comes last.
+/// The order of two exclusive ends. `None` means no end, and is the greatest.
 fn compare_ends(one: &Option<Bytes>, other: &Option<Bytes>) -> Ordering {
     match (one, other) {
         (None, None) => Ordering::Equal,
@@ -506,8 +509,9 @@ fn merge(grants: Vec<Grant>) -> Vec<Grant> {
     merged
 }
 
-/// Rules of one space as disjoint intervals. Any two names are disjoint, or one contains the other,
-/// so that the top of a stack of open rules is the most specific one.
+/// The rules of one space as sorted, disjoint intervals; `default` fills the gaps. Any two names
+/// are disjoint, or one contains the other. So the top of a stack of open rules is the most
+/// specific one.
 fn flatten(rules: BTreeMap<Name, Access>, default: Access) -> Vec<Grant> {
     let mut grants = Vec::new();
     let mut open: Vec<(Option<Bytes>, Access)> = vec![(None, default)];

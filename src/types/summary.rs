@@ -12,7 +12,8 @@ use super::{
 };
 
 impl Command {
-    /// The command in one line: its kind, and the names and keys that it is about, without values.
+    /// The command in one line: its kind, and the names and keys that it is about. Of a value only
+    /// the length is printed. A commit lists the summaries of its operations.
     pub fn summary(&self) -> String {
         let detail = match self {
             Self::Bootstrap(epoch) => format!("epoch {:016x}", epoch.get()),
@@ -112,7 +113,8 @@ fn acl(command: &AclCommand) -> String {
     }
 }
 
-/// A key in quotation marks; bytes other than printable ASCII are escaped.
+/// A key in quotation marks. Quotation marks, backslashes, and bytes other than printable ASCII are
+/// escaped.
 fn key(bytes: &[u8]) -> String {
     format!("\"{}\"", bytes.escape_ascii())
 }

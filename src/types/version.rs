@@ -19,7 +19,7 @@ use thiserror::Error;
 pub struct Version(u8);
 
 impl Version {
-    /// The first version. Its programs do not announce their versions.
+    /// The first version. Programs of this version do not announce their versions.
     pub const V0_1: Self = Self::new(0, 1);
     /// The first version in which members announce their programs.
     pub const V0_3: Self = Self::new(0, 3);
@@ -40,13 +40,13 @@ impl Version {
         Self(major << 5 | minor)
     }
 
-    /// The version that a record's first byte stands for. Every byte stands for one, released or
-    /// not.
+    /// The version that the first byte of a record stands for. Every byte stands for a version,
+    /// released or not.
     pub const fn from_byte(byte: u8) -> Self {
         Self(byte)
     }
 
-    /// The first byte of a record that needs this version.
+    /// The version as the first byte of a record that needs it.
     pub const fn byte(self) -> u8 {
         self.0
     }
@@ -73,7 +73,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A text that is not a version.
+/// The error for a text that is not a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a version is MAJOR.MINOR, such as 0.3")]
 pub struct BadVersion;
@@ -81,7 +81,8 @@ pub struct BadVersion;
 impl FromStr for Version {
     type Err = BadVersion;
 
-    /// Reads `MAJOR.MINOR` or `MAJOR.MINOR.PATCH`; the patch number is checked and dropped.
+    /// Reads `MAJOR.MINOR` or `MAJOR.MINOR.PATCH`. The patch number, 0 to 255, is checked and
+    /// dropped.
     fn from_str(text: &str) -> Result<Self, BadVersion> {
         let number = |digits: &str| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
             true => digits.parse().map_err(|_| BadVersion),
@@ -100,8 +101,8 @@ impl FromStr for Version {
 pub struct Supported {
     /// The lowest version of a cluster that the program can be a member of.
     pub lowest: Version,
-    /// The highest version of a cluster that the program can be a member of; also that of the
-    /// newest records that it understands.
+    /// The highest version of a cluster that the program can be a member of. Also the version of
+    /// the newest records that the program understands.
     pub highest: Version,
 }
 
@@ -112,17 +113,18 @@ impl Supported {
     #[cfg(feature = "next-version")]
     pub const NEXT: Self = Self { lowest: Version::V0_4, highest: Version::V0_5 };
 
-    /// Whether the program can be a member of a cluster of `version`: both bounds are inclusive.
+    /// Whether the program can be a member of a cluster of `version`. Both bounds are inclusive.
     pub fn has(self, version: Version) -> bool {
         self.lowest <= version && version <= self.highest
     }
 
-    /// Checks that the program understands version `needs`. `what` names the record or the cluster
-    /// that needs it, for the error.
+    /// Checks that the program understands version `needs`: it is at most
+    /// [`highest`](Self::highest). `what` names the record or the cluster that needs it, for the
+    /// error.
     ///
     /// # Errors
     ///
-    /// [`TooNew`] if `what` needs a version that the program does not understand.
+    /// [`TooNew`] if `needs` is above [`highest`](Self::highest).
     pub fn check(self, what: impl Into<String>, needs: Version) -> Result<(), TooNew> {
         if needs <= self.highest { Ok(()) } else { Err(TooNew { what: what.into(), needs, highest: self.highest }) }
     }
@@ -152,7 +154,7 @@ pub enum Feature {
     Auth,
     /// Tokens, policies and roles of Consul's ACLs.
     Acl,
-    /// The bound on active alarms counts each kind by itself: a rule that changed.
+    /// A changed rule: the bound on active alarms counts each kind by itself.
     AlarmsByKind,
     /// Proposals name their face; history has the author and the face of each command.
     Authors,
@@ -165,7 +167,7 @@ pub enum Feature {
     /// [`Proposal::origin`](super::Proposal::origin): a new field of every proposal.
     #[cfg(feature = "next-version")]
     Origins,
-    /// The keys of a lease that ends are deleted in reverse order: a rule that changed.
+    /// A changed rule: the keys of a lease that ends are deleted in reverse order.
     #[cfg(feature = "next-version")]
     LastKeyFirst,
 }
@@ -188,7 +190,7 @@ impl Feature {
         Self::LastKeyFirst,
     ];
 
-    /// The version that it began in.
+    /// The first version that has the feature.
     pub const fn since(self) -> Version {
         match self {
             Self::Versions => Version::V0_3,
@@ -200,18 +202,19 @@ impl Feature {
         }
     }
 
-    /// Whether a cluster of `version` has it.
+    /// Whether a cluster of `version` has the feature.
     pub fn is_in(self, version: Version) -> bool {
         self.since() <= version
     }
 }
 
-/// The version that a cluster has agreed on; replicated.
+/// The version that the members of a cluster have agreed on; replicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterVersion {
-    /// The version, which all members support.
+    /// The version. All members support it.
     pub version: Version,
-    /// Whether a downgrade is under way: the version was lowered, and does not rise until it ends.
+    /// Whether a downgrade is under way. It has lowered the version, which does not rise before the
+    /// downgrade ends.
     pub is_downgrading: bool,
 }
 
@@ -248,11 +251,12 @@ pub enum VersionChange {
         /// The new version: [`Version::previous`] of the present one.
         to: Version,
     },
-    /// Ends the downgrade, completed or given up. The version stays, and may rise again.
+    /// Ends the downgrade, whether it was completed or given up. The version stays, and may rise
+    /// again.
     EndDowngrade,
 }
 
-/// Reason for refusing a change of the version.
+/// The reason for which a [`VersionChange`] is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum VersionRefusal {
     /// The target of a downgrade is not one minor below, is below [`ClusterVersion::FIRST`], or is
@@ -265,12 +269,12 @@ pub enum VersionRefusal {
     /// The end of a downgrade was requested, and none is under way.
     #[error("no downgrade is under way")]
     NotDowngrading,
-    /// A raise is refused: its leader no longer leads, the version is as high already, a downgrade
-    /// is under way, or a member does not support the new version.
+    /// A raise is refused. The log entry has another term than the deciding leader's, the version
+    /// is as high already, a downgrade is under way, or a member does not support the new version.
     #[error("decision about the version is out of date")]
     Stale,
-    /// A downgrade is refused: users, roles or rows of the ACLs exist or have existed, and an older
-    /// program would not check any request.
+    /// A downgrade to a version without rights is refused, because users, roles or rows of the ACLs
+    /// exist or have existed. An older program would not check any request.
     #[error("there are users and roles, which older versions do not have")]
     Guarded,
 }

@@ -16,12 +16,12 @@ use crate::work::{Control, WORKLOADS, commit, rights};
 /// Break a cluster on purpose, and prove that nothing was lost
 ///
 /// Starts a cluster of real processes, lets clients work, breaks things by a schedule that follows
-/// from the seed, heals them, and judges everything that the clients were told. The last line is
+/// from the seed, heals them, and judges every answer that the clients received. The last line is
 /// the verdict; the evidence stays in --dir.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "scripts/chaos", max_term_width = 110, after_help = RUNS)]
 pub(crate) struct Args {
-    /// `list` prints every fault and workload
+    /// `list` prints every fault, group of faults, attack and workload
     #[arg(value_parser = ["list"])]
     command: Option<String>,
     /// Faults or groups of them, or all; see list [default: kills,pauses,partition; with --control
@@ -37,7 +37,8 @@ pub(crate) struct Args {
     /// Both ports of all nodes speak TLS, and so does every client
     #[arg(long)]
     tls: bool,
-    /// Clients must authenticate, and the rights of users change all the time (workload rights)
+    /// Clients must authenticate. Adds the workload rights, which changes the rights of users all
+    /// the time, unless --workload names others
     #[arg(long, conflicts_with = "enemy")]
     auth: bool,
     /// An enemy attacks all nodes meanwhile, in every known way; see `chaos enemy --help`
@@ -46,17 +47,17 @@ pub(crate) struct Args {
     /// How long faults are injected, minutes
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// Repeats the schedule and the choices of the run with this seed
+    /// Seed of the schedule and of all choices: repeats those of an earlier run [default: random]
     #[arg(long)]
     seed: Option<u64>,
-    /// Three to seven: with fewer there is no majority without the broken node
+    /// Number of nodes, three to seven: with fewer there is no majority without the broken node
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=7))]
     nodes: u8,
     /// Makes something worse on purpose: the verdict must then be FAIL
     #[arg(long, value_enum)]
     control: Option<Control>,
-    /// Folder of the evidence and the data, without those of another run [default: a new folder
-    /// below the one for temporary files]
+    /// Folder for the evidence and the data; must not hold the history of another run [default: a
+    /// new folder below the one for temporary files]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// The program under test [default: the one built beside this one]
@@ -68,7 +69,7 @@ pub(crate) struct Args {
     /// Moves the ports, for a second run beside the first (without root)
     #[arg(long, env = "HEADWATER_PORT_OFFSET", default_value_t = 0, allow_negative_numbers = true)]
     port_offset: i16,
-    /// Proxies even where network namespaces could be made
+    /// Use proxies even where network namespaces could be made
     #[arg(long)]
     proxies: bool,
     /// Nodes keep their whole Raft log, so that it can be replayed in the end; then no node needs a
@@ -83,7 +84,7 @@ pub(crate) struct Args {
     keep_data: bool,
 }
 
-/// Last part of the help: usage of `scripts/chaos`, which runs this program.
+/// Last part of the help: other command lines of `scripts/chaos`, which runs this program.
 const RUNS: &str = "\
 Runs that are put together, part of scripts/check:
   scripts/chaos --smoke     eight faults, once each, in a minute or two
@@ -96,6 +97,7 @@ Runs that are put together, part of scripts/check:
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub faults: Vec<&'static str>,
+    /// Chosen faults that are left out, each with the reason.
     pub skipped: Vec<(&'static str, String)>,
     pub workloads: Vec<&'static str>,
     pub duration: Duration,
@@ -112,14 +114,17 @@ pub(crate) struct Plan {
     pub proxies: bool,
     pub whole_log: bool,
     pub keep_data: bool,
-    /// The command line that repeats this run, with its seed.
+    /// The command line that repeats this run, with its seed. Without folders, ports and the
+    /// program under test.
     pub again: String,
 }
 
 /// Reason why `--all` leaves out faults that need a proxy.
 const APART: &str = "it needs proxies, the others get namespaces; name it with --fault, or add --proxies";
-/// First port: below the ports that Linux gives to outgoing connections.
+/// First port without `--port-offset`: below the ports that Linux gives to outgoing connections.
 const FIRST_PORT: u16 = 23_000;
+/// By control: the fault, and the workloads (separated by commas), unless the command line names
+/// others.
 const CONTROL_FAULTS: [(Control, &str, &str); 22] = [
     (Control::NoFsync, "power-loss-all", "set,register"),
     (Control::DropWatchEvent, "kill", "watch"),
@@ -256,7 +261,7 @@ impl Args {
         })
     }
 
-    /// Whether every fault is injected that this machine allows.
+    /// Whether `--all` or `--fault all` asks for every fault that this machine allows.
     fn takes_all_faults(&self) -> bool {
         self.all || self.fault.iter().any(|name| name == "all")
     }
@@ -306,13 +311,14 @@ impl Args {
     }
 }
 
-/// Path of the server beside this program: the one that was built together with it.
+/// Path of the server in this program's folder, where both are built; it may not exist. `None` if
+/// this program's own path is unknown.
 fn beside() -> Option<PathBuf> {
     let exe = std::env::current_exe().ok()?;
     Some(exe.parent()?.join("headwater"))
 }
 
-/// Prints the workloads, faults and controls.
+/// Prints the faults, the groups of faults, the attacks and the workloads.
 pub(crate) fn print_list() {
     println!("faults:");
     for fault in FAULTS {

@@ -29,6 +29,7 @@ const HANDSHAKE_MAX: Duration = Duration::from_millis(1500);
 /// Interval of HTTP/2 pings, and the timeout of their answers: a connection to an isolated or
 /// frozen node is dropped after at most twice this time.
 const KEEPALIVE: Duration = Duration::from_secs(2);
+/// Metadata field of a status: the request may have been carried out.
 const INDETERMINATE: &str = "headwater-indeterminate";
 pub(crate) const INDEX: &str = "headwater-index";
 pub(crate) const MIN_INDEX: &str = "headwater-min-index";
@@ -52,7 +53,8 @@ struct Inner {
 }
 
 impl Target {
-    /// `address` is `host:port` of a client port, which speaks TLS if the dialler does.
+    /// A target without a user. `address` is `HOST:PORT` of the client port of the node with the
+    /// number `node`. The port speaks TLS if the dialer has it.
     pub(crate) fn new(node: usize, address: &str, dialer: &Dialer) -> Self {
         let scheme = if dialer.has_tls() { "https" } else { "http" };
         let (endpoint, connector) = dialer
@@ -113,7 +115,7 @@ impl Target {
         Ok(channel)
     }
 
-    /// Drops the connection: the next request makes a new one.
+    /// Drops the connection of this target and its clones: the next request makes a new one.
     pub(crate) fn forget(&self) {
         *self.inner.channel.lock() = None;
     }
@@ -139,7 +141,7 @@ impl Target {
     }
 
     /// Sends a request once. Waits at most `timeout` for a connection, and as long again for the
-    /// outcome.
+    /// outcome. Drops a connection that turns out to be broken.
     pub(crate) async fn send(&self, request: &Request, timeout: Duration) -> Outcome {
         let line = match tokio::time::timeout(timeout, self.channel()).await {
             Ok(Ok(line)) => line,
@@ -166,8 +168,8 @@ pub(crate) fn is_broken(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 
-/// The outcome that a status stands for (docs/operations.md, "When something goes wrong";
-/// ARCHITECTURE.md §3).
+/// The outcome that an error status stands for: `Failed` or `Unknown`, never `Ok`
+/// (docs/operations.md, "When something goes wrong"; ARCHITECTURE.md §3).
 pub(crate) fn judge(status: &Status) -> Outcome {
     let text = match std::error::Error::source(status) {
         Some(source) => innermost(source),
@@ -285,8 +287,8 @@ fn answered<T>(
     Ok(Answer { revision, index, body: body(message) })
 }
 
-/// The first key after all keys with this prefix, as the end of a range. If there is none, `\0`:
-/// all keys from the start of the range on.
+/// End of the range of all keys with this prefix: the first key after them. `\0` if no key comes
+/// after them: as an end it stands for all keys from the start on.
 pub(crate) fn prefix_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {
@@ -303,7 +305,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Converts a pair to the form of records.
+/// Converts a pair to the form of records. Bytes that are no UTF-8 are replaced.
 pub(crate) fn pair(kv: mvccpb::KeyValue) -> Pair {
     Pair {
         key: text(&kv.key),
@@ -339,8 +341,8 @@ fn step(step: &Step) -> pb::RequestOp {
     pb::RequestOp { request: Some(op) }
 }
 
-/// Results of the steps of the branch that was taken. A result that fits no step is left out, so
-/// that a checker rejects the answer.
+/// Results of the steps `asked`, those of the taken branch. A result of another kind than its step
+/// is left out, so that a checker rejects the answer.
 fn steps_done(done: Vec<pb::ResponseOp>, asked: &[Step]) -> Vec<StepDone> {
     done.into_iter().zip(asked).filter_map(|(done, asked)| step_done(done, asked)).collect()
 }

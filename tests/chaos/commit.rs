@@ -1,7 +1,7 @@
 //! Commits of the store: the entities of a group belong to several faces, and every commit gives
 //! all of them one value that no other commit has.
 //!
-//! Owns the requests, and the records of what clients and histories said. The keys of a commit are
+//! Has the requests, and the records of answers, histories and watchers. The keys of a commit are
 //! in the history of keys as well, as a transaction. Invariant: a commit without a certain answer
 //! is `Unknown`.
 
@@ -23,28 +23,30 @@ use crate::history::{Micros, Outcome, Request, Step};
 use crate::login::Line;
 use crate::resource;
 
-/// The groups.
+/// Number of groups.
 pub(crate) const GROUPS: u64 = 4;
-/// The keys of all groups begin with this.
+/// Prefix of etcd's keys of all groups. Consul's keys have it after [`CONSUL`].
 pub(crate) const PREFIX: &str = "commit/";
-/// A key of each commit, after this: its name is the commit's value.
+/// Prefix of one key for each commit. The rest of the key is the commit's value.
 pub(crate) const IDS: &str = "commit/ids/";
-/// The kind of the resources.
+/// Kind of the type of the groups' resources.
 pub(crate) const KIND: &str = "Group";
-/// The entities of a group: two keys, a resource, an instance, and a key of Consul.
+/// Number of entities of a group. In the order of the parts: two keys, a resource, an instance, and
+/// a key of Consul.
 pub(crate) const PARTS: usize = 5;
+/// Name of the value in the metadata of a resource, and in the meta of an instance.
 const VALUE: &str = "value";
-/// What etcd's clients see before the path of a key of Consul.
+/// Prefix of a key of Consul for etcd's clients: the path follows.
 pub(crate) const CONSUL: &str = "consul/kv/";
 const HOST: &str = "commit-host";
-/// The services and resources of all groups begin with this.
+/// Prefix of the names of all groups' services and resources.
 const SERVICES: &str = "commit-";
 
-/// Values of the entities of a group, in the order of the parts; `None` for one that is absent, or
-/// that a command did not change.
+/// Values of the entities of a group, in the order of the parts (see [`PARTS`]). `None` for an
+/// entity that is absent, or that a command did not change.
 pub(crate) type Values = [Option<String>; PARTS];
 
-/// A part of a commit, for a client that splits it.
+/// The operations that a client sends, if it splits a commit in two on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     Keys,
@@ -64,7 +66,7 @@ pub(crate) enum CommitOutcome {
     Unknown(String),
 }
 
-/// One commit of one client, with all its attempts.
+/// One commit of one client: the time and outcome of all its attempts together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct CommitRecord {
     pub process: u64,
@@ -73,54 +75,57 @@ pub(crate) struct CommitRecord {
     pub group: u64,
     pub value: String,
     pub became: CommitOutcome,
-    /// The answer to the same commit, sent once more: index, and whether it was done before.
+    /// The answer to the same commit, sent once more: log index, and whether the commit was done
+    /// before. `None` if it was not sent again, or got no answer.
     pub again: Option<(u64, bool)>,
 }
 
-/// A group as a reader saw it at one index.
+/// A group as a reader saw it at one log index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct GroupState {
     pub node: usize,
     pub call: Micros,
     pub group: u64,
     pub index: u64,
-    /// Whether the read must see everything that was done before it.
+    /// Whether the read was linearizable: it must see everything that was acknowledged before it
+    /// began.
     pub is_linearizable: bool,
     pub values: Values,
 }
 
-/// A command that changed a group, as a member's history tells it.
+/// The changes of groups by one command, as a member's history tells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct GroupChange {
-    /// By group.
+    /// The new values, by group.
     pub groups: BTreeMap<u64, Values>,
-    /// Names of the keys after [`IDS`].
+    /// Changed keys below [`IDS`], without that prefix.
     pub ids: Vec<String>,
 }
 
-/// The faces whose watchers are asked what they tell of commits.
+/// A face with a watcher that records commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) enum CommitFace {
     /// A watch of the keys that begin with [`PREFIX`].
     Keys,
+    /// A stream of the resources of all groups.
     Resources,
-    /// A view of a service.
+    /// A view of the service of one group.
     Services,
 }
 
-/// What a watcher of one face has told of one commit.
+/// One commit as a watcher of one face saw it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct WatchedCommit {
     pub face: CommitFace,
     pub node: usize,
-    /// The revision of the keys; the log index of a resource or an instance.
+    /// For keys, the revision of the change; for a resource or an instance, the log index.
     pub point: u64,
-    /// Values of the entities that the watcher told of.
+    /// Values of the entities that the watcher saw changed, one value for each.
     pub values: Vec<String>,
 }
 
 impl CommitFace {
-    /// The number of entities of a commit that a watcher of this face tells of.
+    /// Number of entities of one commit that a watcher of this face sees.
     pub(crate) fn parts(self) -> usize {
         match self {
             // Two of the group, and the key after `IDS`.
@@ -135,10 +140,11 @@ impl CommitFace {
 pub(crate) struct CommitEvidence {
     pub commits: Vec<CommitRecord>,
     pub states: Vec<GroupState>,
-    /// By log index and member.
+    /// Commands that changed groups: by log index, then by the member whose history has it.
     pub changes: BTreeMap<u64, BTreeMap<usize, GroupChange>>,
     pub watched: BTreeSet<WatchedCommit>,
-    /// The keys after [`IDS`] in the end, with their versions; `None` if they were not read.
+    /// The keys below [`IDS`] at the end, without that prefix, with their versions. `None` if they
+    /// were not read.
     pub ids: Option<BTreeMap<String, i64>>,
 }
 
@@ -198,7 +204,7 @@ fn keys(group: u64, value: &str) -> [(String, String); 3] {
     [(format!("commit/{group}/a"), value.clone()), (format!("commit/{group}/b"), value), id]
 }
 
-/// The keys of a commit, also Consul's, as a request of the history.
+/// The puts of a commit, Consul's included, as a transaction for the history of keys.
 pub(crate) fn as_transaction(group: u64, value: &str) -> Request {
     let consul = (format!("{CONSUL}{}", consul_path(group)), value.to_owned());
     let all = keys(group, value).into_iter().chain([consul]);
@@ -206,7 +212,7 @@ pub(crate) fn as_transaction(group: u64, value: &str) -> Request {
     Request::Txn { when: Vec::new(), then: then.collect(), or_else: Vec::new() }
 }
 
-/// The operations of a commit.
+/// The operations of a commit; with `half`, only those of that half.
 pub(crate) fn operations(group: u64, value: &str, half: Option<Half>) -> Vec<pb::Operation> {
     let puts = keys(group, value)
         .into_iter()
@@ -235,8 +241,8 @@ pub(crate) fn operations(group: u64, value: &str, half: Option<Half>) -> Vec<pb:
     all.into_iter().map(|operation| pb::Operation { operation: Some(operation) }).collect()
 }
 
-/// The condition that the first key of a group was last changed at this revision; 0: it does not
-/// exist.
+/// The condition that the last change of a group's first key was at this revision; 0: that the key
+/// does not exist.
 pub(crate) fn condition(group: u64, revision: i64) -> pb::Condition {
     let compare = Compare {
         key: format!("commit/{group}/a").into(),
@@ -251,7 +257,8 @@ async fn client(target: &Target) -> Result<StoreClient<Line>, String> {
     Ok(StoreClient::new(target.channel().await?).max_decoding_message_size(usize::MAX))
 }
 
-/// Sends a commit once.
+/// Sends a commit once. The error is `Failed` or `Unknown`. Waits at most `timeout`, connecting
+/// included.
 pub(crate) async fn send(
     target: &Target,
     request: pb::CommitRequest,
@@ -276,11 +283,11 @@ pub(crate) async fn send(
     }
 }
 
-/// What [`read()`] has found: the index of the state, the values, and the revision of the last
+/// Result of [`read()`]: the log index of the state, the values, and the revision of the last
 /// change of the first key, 0 if it is absent.
 pub(crate) type Found = (u64, Values, i64);
 
-/// Reads a group at one index; at the newest of all members, unless `serializable`.
+/// Reads all entities of a group at one log index. The read is linearizable unless `serializable`.
 ///
 /// # Errors
 ///
@@ -311,8 +318,8 @@ pub(crate) async fn read(target: &Target, group: u64, serializable: bool, timeou
     Ok((answer.index, values, changed))
 }
 
-/// Opens a history of all groups that goes on with changes as they come, after an index; 0 for all
-/// of it.
+/// Opens a stream of the history of all groups and of the keys below [`IDS`]: changes after the log
+/// index `from`, or all with 0, then new ones as they come.
 pub(crate) async fn history(
     target: &Target,
     from: u64,
@@ -362,12 +369,13 @@ fn value_of(data: &prost_types::Any) -> Option<String> {
     }
 }
 
-/// The value of a group's resource.
+/// The value of a group's resource; `None` if its metadata has none.
 pub(crate) fn value_of_resource(resource: &pbresource::Resource) -> Option<String> {
     resource.metadata.get(VALUE).cloned()
 }
 
-/// The value of a group's instance, and the log index of its last change (0: unknown).
+/// The value of a group's instance, and the log index of its last change (0: unknown). `None`
+/// without a service, or without a value in its meta.
 pub(crate) fn value_of_instance(instance: &pbservice::CheckServiceNode) -> Option<(String, u64)> {
     let service = instance.service.as_ref()?;
     let changed = service.raft_index.as_ref().map_or(0, |index| index.modify_index);

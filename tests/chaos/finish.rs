@@ -19,23 +19,25 @@ use crate::work::{Client, Lab};
 const ASKED: &[&str] = &["register", "follower", "watch", PROBE, "append", LOAD, ELSEWHERE, "set"];
 /// Most keys that are written and read: those of the newest records.
 const KEYS_MAX: usize = 500;
-/// Failed requests after which no further requests are sent: a cluster that hangs delays each.
+/// Number of failed requests after which no further keys are tried: a cluster that hangs delays
+/// each request.
 const FAILED_MAX: usize = 20;
-/// Keys in flight at once.
+/// Number of keys that are written and read at the same time.
 const AT_ONCE: usize = 8;
 
-/// Result of the last requests. `keys` is the number of keys.
+/// Result of the last requests.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
     /// The highest revision in an answer; 0 if no request was answered.
     pub revision: i64,
     /// One finding for each of the last requests that was not answered with success.
     pub failed: Vec<Finding>,
+    /// Number of keys that were chosen. With too many failures, not all of them were tried.
     pub keys: usize,
 }
 
-/// Writes each key at one node and then reads it at the next one. Stops after [`FAILED_MAX`]
-/// failures.
+/// Writes each of the newest keys at one node and then reads it at the next one. Stops after
+/// [`FAILED_MAX`] failures.
 pub(crate) async fn finish(lab: &Lab) -> Finished {
     let keys = lab.recorder.with_records(keys);
     let mut finished = Finished { keys: keys.len(), ..Finished::default() };
@@ -67,8 +69,8 @@ async fn write_and_read(lab: &Lab, number: usize, key: String) -> [(String, Outc
     ]
 }
 
-/// Repeats a request until it is answered, at most [`ATTEMPTS`] times, each time with another
-/// value.
+/// Sends a request to a node until it is answered, at most [`ATTEMPTS`] times. `request` makes it
+/// from a value, another one each time. Returns the last outcome.
 async fn ask(client: &mut Client, node: usize, request: impl Fn(String) -> Request) -> Outcome {
     for _ in 1..ATTEMPTS {
         let value = client.value();

@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 ///
-/// The hashes and compaction points if they differ, or the member that does not answer.
+/// The hashes and compaction points if they differ, or the member that does not serve or answer.
 pub(crate) async fn equal_keys(rig: &Rig, revision: i64) -> anyhow::Result<()> {
     let mut hashes = Vec::new();
     for node in &rig.nodes {

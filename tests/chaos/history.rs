@@ -1,6 +1,6 @@
 //! Requests and answers of the clients: the evidence that every checker judges.
 //!
-//! Owns the form of a record and the file that records go to, one JSON object a line. Times are
+//! Has the form of a record, and writes records to a file, one JSON object a line. Times are
 //! microseconds since the run began, taken before a request was sent and after its answer had
 //! arrived. Invariant: a request without a certain answer is `Unknown`, never absent and never
 //! failed.
@@ -14,7 +14,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// The file of the records in a run's folder.
+/// Name of the file with the records, in a run's folder.
 pub(crate) const HISTORY: &str = "history.jsonl";
 
 /// Microseconds since the run began.
@@ -36,7 +36,8 @@ impl Clock {
     }
 }
 
-/// A key with all its stored fields.
+/// A key with all its stored fields. `created` and `modified` are revisions; `lease` is 0 without a
+/// lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pair {
     pub key: String,
@@ -47,7 +48,7 @@ pub(crate) struct Pair {
     pub lease: i64,
 }
 
-/// One condition of a transaction.
+/// One condition of a transaction: a field of `key` equals `is`. A variant names the field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Condition {
     /// Revision of the latest put, 0 for an absent key.
@@ -86,7 +87,7 @@ pub(crate) enum Step {
     Delete {
         key: String,
     },
-    /// Every key with this prefix; the answer has the pairs.
+    /// Deletes every key with this prefix; the answer has the removed pairs.
     DeleteRange {
         prefix: String,
     },
@@ -95,11 +96,11 @@ pub(crate) enum Step {
     },
 }
 
-/// How fresh a read must be.
+/// Required freshness of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Freshness {
     Linearizable,
-    /// From the asked node's state: may be old, never goes backwards on one node.
+    /// From the asked node's state. It may be old, and never goes backwards on one node.
     Serializable,
     /// From the asked node's state, at or past this log index.
     AtLeast(u64),
@@ -108,6 +109,7 @@ pub(crate) enum Freshness {
 /// A request about keys or leases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
+    /// The pair of a key, or all pairs whose keys begin with `key` if `prefix`.
     Read {
         key: String,
         prefix: bool,
@@ -127,7 +129,7 @@ pub(crate) enum Request {
     Delete {
         key: String,
     },
-    /// Every key with this prefix; the answer has the pairs.
+    /// Deletes every key with this prefix; the answer has the removed pairs.
     DeleteRange {
         prefix: String,
     },
@@ -175,7 +177,7 @@ impl Request {
 pub(crate) enum StepDone {
     Put,
     Deleted(i64),
-    /// Number of removed keys, and their pairs.
+    /// Number of removed keys, and their pairs before that.
     Removed {
         count: i64,
         before: Vec<Pair>,
@@ -188,9 +190,10 @@ pub(crate) enum StepDone {
 pub(crate) enum Body {
     Pairs(Vec<Pair>),
     Put,
+    /// The pair before the put; `None` if the key was absent.
     Replaced(Option<Pair>),
     Deleted(i64),
-    /// Number of removed keys, and their pairs.
+    /// Number of removed keys, and their pairs before that.
     Removed {
         count: i64,
         before: Vec<Pair>,
@@ -206,6 +209,7 @@ pub(crate) enum Body {
     KeptAlive {
         ttl_seconds: i64,
     },
+    /// The lease was revoked.
     Revoked,
 }
 
@@ -214,7 +218,8 @@ pub(crate) enum Body {
 pub(crate) struct Answer {
     /// The store's revision in the answer's header.
     pub revision: i64,
-    /// The log index of the state that the answer was computed from.
+    /// The log index that the answer names: that of the state it was computed from. 0 if it names
+    /// none, as for a keep-alive.
     pub index: u64,
     pub body: Body,
 }
@@ -238,23 +243,26 @@ impl Outcome {
     }
 }
 
-/// One request of one client.
+/// One request of one client, with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
+    /// Number of the record in the order of the ends, from 1; [`Recorder::keep`] sets it.
     pub id: u64,
     pub workload: String,
     /// The client, which sends one request after the other.
     pub process: u64,
     /// Number of the node that was asked, from 0.
     pub node: usize,
+    /// Time right before the request was sent.
     pub call: Micros,
+    /// Time right after its outcome was known.
     pub done: Micros,
     pub request: Request,
     pub outcome: Outcome,
 }
 
 impl Record {
-    /// Whether the answer proves that keys changed.
+    /// Whether the request was answered, and the answer proves that keys changed.
     pub(crate) fn has_written(&self) -> bool {
         match (&self.request, self.outcome.answer().map(|answer| &answer.body)) {
             (_, None) => false,
@@ -283,7 +291,7 @@ pub(crate) struct Event {
     pub before: Option<Pair>,
 }
 
-/// One message of a watch stream.
+/// One message of a watch stream, or the opening of a stream (see [`Note`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Delivery {
     pub at: Micros,
@@ -298,24 +306,27 @@ pub(crate) struct Delivery {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Note {
     Events,
-    /// Everything up to the message's revision was delivered.
+    /// Everything up to and including the message's revision was delivered.
     Progress,
     /// A stream was opened that begins with this revision.
     Opened {
         from: i64,
     },
-    /// The requested history is compacted; the next stream begins at this revision.
+    /// The requested history is compacted, and the stream ended. The next one begins at this
+    /// revision.
     Compacted {
         at: i64,
     },
 }
 
-/// Request of one watcher and everything it received, over all streams that it needed.
+/// Request of one watcher and everything it received, over all of its streams. It watches `key`, or
+/// with `prefix` all keys that begin with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WatchLog {
     pub name: String,
     pub key: String,
     pub prefix: bool,
+    /// Whether it asks for the pairs before the changes.
     pub wants_before: bool,
     pub deliveries: Vec<Delivery>,
 }
@@ -339,13 +350,14 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the file `path` for the records.
+    /// Creates the file `path` for the records. An existing file is emptied.
     pub(crate) fn create(clock: Clock, path: &Path) -> anyhow::Result<Self> {
         let file = Mutex::new(BufWriter::new(File::create(path)?));
         Ok(Self { clock, next: AtomicU64::new(1), answered: AtomicU64::new(0), file, records: Mutex::default() })
     }
 
-    /// Stores a record, under a new id.
+    /// Stores a record under a new id, and writes it to the file. A failed write only prints an
+    /// error.
     pub(crate) fn keep(&self, mut record: Record) {
         record.id = self.next.fetch_add(1, Ordering::Relaxed);
         let line = serde_json::to_string(&record).expect("invariant: records are plain data");

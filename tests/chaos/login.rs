@@ -1,8 +1,9 @@
 //! A user at one node: name, password, and the token that the node gave for them.
 //!
-//! Exchanges name and password for a token: one exchange at a time, and a new one after the node
-//! has refused the token, as after a restart. Every request over a [`Line`] carries the token.
-//! While authentication is not enabled, requests carry none.
+//! Name and password are exchanged for a token: one exchange at a time, and a new one after the
+//! node has refused the token, as after a restart. Every request over a [`Line`] carries the token
+//! that was known when the line was opened. While authentication is not enabled, requests carry
+//! none.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -58,7 +59,7 @@ impl Login {
         &self.inner.password
     }
 
-    /// Drops the token: the next request gets another one.
+    /// Drops the token: the next [`Line`] that is opened gets another one.
     pub(crate) fn renew(&self) {
         *self.inner.token.lock() = None;
     }
@@ -103,8 +104,8 @@ impl Inner {
     }
 }
 
-/// A gRPC channel that adds the token of a user to each request, if there is a user. Cheap to
-/// clone.
+/// A gRPC channel that adds the token of a user to each request, if there is one. The token never
+/// changes; a refused one is dropped from its [`Login`]. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Line {
     channel: Channel,
@@ -113,6 +114,7 @@ pub(crate) struct Line {
 
 impl Line {
     /// Wraps `channel`, with a token of `login`: the known one, or a new one by an exchange.
+    /// Without a token if `login` is `None` or authentication is not enabled.
     pub(crate) async fn open(channel: Channel, login: Option<&Login>) -> Result<Self, String> {
         let token = match login {
             Some(login) => login.token(&channel).await?.map(|token| (login.clone(), token)),
@@ -121,8 +123,8 @@ impl Line {
         Ok(Self { channel, shown: token })
     }
 
-    /// Drops the token if `status`, an answer to a request with it, says that the token is not
-    /// valid.
+    /// Drops the login's token if it is this line's, and `status`, an answer to a request of this
+    /// line, is `Unauthenticated`.
     pub(crate) fn note(&self, status: &Status) {
         if status.code() == Code::Unauthenticated {
             self.refused();
@@ -160,7 +162,7 @@ impl Service<http::Request<Body>> for Line {
     }
 }
 
-/// Whether an answer says that the token is unknown: HTTP status 401 or 403, or gRPC status
+/// Whether an answer says that the token is not accepted: HTTP status 401 or 403, or gRPC status
 /// `Unauthenticated`.
 fn says_unknown<T>(response: &http::Response<T>) -> bool {
     let unauthenticated = (Code::Unauthenticated as i32).to_string();

@@ -9,7 +9,8 @@
 //!
 //! `rig` owns processes, disks and networks; `fault` breaks them; `enemy` attacks them; `work` has
 //! the clients; `history` keeps their answers; `check` judges them. Nothing here is part of the
-//! server, and nothing of it is used but its public API.
+//! server. A run uses the server's public API only; `raft_log` reads the files of ended nodes with
+//! the server's code.
 
 mod args;
 mod check;

@@ -1,7 +1,8 @@
-//! Reads the Raft log of an ended node from its disk, with commands as requests of `history`.
+//! Reads the Raft log of an ended node from its disk, and translates its commands to requests of
+//! `history`.
 //!
-//! The only module that knows the server's files: all others judge from outside. It translates, and
-//! judges nothing.
+//! The only module that reads the server's database: all others judge from outside. It judges
+//! nothing.
 
 use std::path::Path;
 
@@ -52,20 +53,21 @@ pub(crate) enum LoggedCommand {
         granted: u64,
         term: u64,
     },
-    /// A commit: its keys as a request, and its idempotency key, with which only the first one
-    /// takes effect.
+    /// A commit: its keys as a request, and its idempotency key. Of several commits with one key
+    /// only the first takes effect.
     Commit {
         keys: Request,
         once: Option<CommitKeyId>,
     },
     /// A change of users or roles, or one that enables or disables authentication.
     Auth(AuthCommand),
-    /// A command without effect on keys, revisions and leases.
+    /// A command without effect on keys, revisions, leases, users and roles; or a blank entry, or a
+    /// membership.
     Other,
 }
 
-/// Every log entry on a node's disk, in order. The node must have ended and must not start again:
-/// the directory is opened with the server's code, which writes to it.
+/// Every log entry in the data directory `data`, in order. The node must have ended and must not
+/// start again: the directory is opened with the server's code, which writes to it.
 ///
 /// # Errors
 ///
@@ -88,7 +90,7 @@ pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<LogEntry>> {
     Ok(entries)
 }
 
-/// Data directories of every version are accepted.
+/// All versions: a data directory of any of them is accepted.
 const ANY: Supported = Supported { lowest: Version::V0_1, highest: Version::from_byte(u8::MAX) };
 
 fn ask(payload: Bytes) -> anyhow::Result<(Option<Proposer>, LoggedCommand)> {
@@ -125,8 +127,8 @@ fn ask(payload: Bytes) -> anyhow::Result<(Option<Proposer>, LoggedCommand)> {
     Ok((proposal.proposer, asked))
 }
 
-/// A commit by its keys, also Consul's. What else it changes is left out, as nothing of that is
-/// refused.
+/// Translates a commit to a transaction of its conditions and its puts of keys, Consul's included.
+/// Operations of other faces are left out: this harness sends none that is refused.
 fn commit(asked: Commit) -> anyhow::Result<LoggedCommand> {
     let (mut when, mut then) = (Vec::new(), Vec::new());
     for asked in asked.conditions {

@@ -36,6 +36,7 @@ pub(crate) struct Evidence<'a> {
     pub plan: &'a Plan,
     /// Answered requests a second before the first fault.
     pub rate: f64,
+    /// Least such rate with which the run is accepted.
     pub rate_min: f64,
     pub records: Vec<Record>,
     pub watchers: Vec<WatchLog>,
@@ -43,19 +44,24 @@ pub(crate) struct Evidence<'a> {
     /// The changes of the store by revision, the time at which a watcher first received each
     /// revision, and findings about members that delivered different changes.
     pub ground: (Log, BTreeMap<i64, Micros>, Findings),
+    /// The history that each member delivers at the end of the run.
     pub pasts: Vec<WatchLog>,
+    /// Highest revision in the answers to the last requests: watchers and members must have it. 0
+    /// if the cluster did not come back.
     pub until: i64,
+    /// The elements of all sets at the end, with the number of the member that was asked.
     pub sets: Vec<(usize, BTreeSet<String>)>,
     /// Comparison of views of the catalog with reads; `None` if the cluster did not come back.
     pub views: Option<Findings>,
     /// Changes that the views had shown before the first fault.
     pub shown_before: usize,
+    /// Leases that still exist at the end, after the wait for them to run out.
     pub leases: BTreeSet<i64>,
     /// The highest revision of a requested compaction.
     pub compacted: i64,
     /// Compactions carried out, count.
     pub compactions: u64,
-    /// Commits, and what was seen of them.
+    /// Commits, and how readers, histories and watchers saw them.
     pub commits: CommitEvidence,
     /// Requests about resources.
     pub deeds: Vec<ResourceRecord>,
@@ -63,9 +69,10 @@ pub(crate) struct Evidence<'a> {
     pub resources: Vec<(usize, Vec<StoredResource>)>,
     /// Changes of users' rights, and the watches of these users.
     pub rights: Rights,
-    /// The Raft log on each member's disk.
+    /// The Raft log on each member's disk, with the member's number.
     pub raft_logs: Vec<(usize, Vec<LogEntry>)>,
     pub incarnations: Vec<Incarnation>,
+    /// The period of each injected fault, oldest first.
     pub windows: Vec<Window>,
     /// By fault: the reason why its last attempt was skipped.
     pub vain: BTreeMap<&'static str, String>,
@@ -77,7 +84,9 @@ pub(crate) struct Evidence<'a> {
     /// Evidence about the enemy; `None` if the run had none, or was rejected before the enemy
     /// began.
     pub siege: Option<Siege>,
+    /// Time at which the run ended.
     pub ends: Micros,
+    /// Findings of the run itself, such as a fault that failed.
     pub findings: Findings,
 }
 
@@ -172,8 +181,9 @@ impl Evidence<'_> {
         Ok(verdict)
     }
 
-    /// Rejects a run with too few answered requests before the first fault, or with a fault that
-    /// was never injected: it proves nothing.
+    /// Rejects a run with too few answered requests before the first fault: it proves nothing.
+    /// Else, if the run has no findings of its own, rejects each chosen fault that was never
+    /// injected.
     fn rate_check(&self) -> Findings {
         let mut findings = Findings::new("rate");
         if self.rate < self.rate_min {
@@ -191,7 +201,8 @@ impl Evidence<'_> {
         findings.scope(format!("{:.0} answered a second", self.rate))
     }
 
-    /// Rejects a run in which a workload did too little: it proves nothing for that workload.
+    /// Rejects a run in which a workload did too little: it proves nothing for that workload. Not
+    /// judged if the cluster did not come back.
     fn stats_check(&self, judged: stats::Judged) -> Findings {
         let Some(views) = &self.views else {
             return not_judged("stats");

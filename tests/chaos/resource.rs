@@ -16,9 +16,9 @@ use tonic::Status;
 use crate::client::{INDEX, MIN_INDEX, Target, is_broken, judge, with_deadline};
 use crate::history::{Clock, Micros, Outcome};
 
-/// The kind of the workload's resources.
+/// Kind of the type of the workload's resources.
 pub(crate) const KIND: &str = "Item";
-/// Key of a resource's metadata under which the value of the test is: the type has no data.
+/// Name of the test's value in a resource's metadata: the type has no data.
 const VALUE: &str = "value";
 const REGISTERS: &str = "type.googleapis.com/headwater.v1.ResourceType";
 
@@ -33,11 +33,8 @@ pub(crate) struct ResourceIdentity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum ResourceRequest {
     /// Creates the resource, or replaces it unconditionally.
-    Write {
-        name: String,
-        owner: Option<ResourceIdentity>,
-        value: String,
-    },
+    Write { name: String, owner: Option<ResourceIdentity>, value: String },
+    /// Deletes this incarnation of the resource only.
     Delete(ResourceIdentity),
 }
 
@@ -97,7 +94,7 @@ impl Ledger {
     }
 }
 
-/// Sends a request once and records its outcome and times.
+/// Sends a request once; returns it with its outcome and times.
 pub(crate) async fn carry_out(
     target: &Target,
     clock: Clock,
@@ -148,7 +145,8 @@ async fn send(target: &Target, act: &ResourceRequest, timeout: Duration) -> Reso
     })
 }
 
-/// Registers a type without data, of the group `chaos.v1`. Idempotent.
+/// Registers the type `kind` of the group `chaos.v1`, with cluster scope and without data.
+/// Idempotent.
 ///
 /// # Errors
 ///
@@ -179,8 +177,9 @@ pub(crate) async fn register(target: &Target, kind: &str, timeout: Duration) -> 
     }
 }
 
-/// The log index of a member's state, and every resource of the type in it, sorted by name. The
-/// state is at or past `at_least`; with 0 the read is linearizable. Index 0: the answer names none.
+/// The log index of a member's state (0: the answer names none), and every resource of the kind
+/// [`KIND`] in it, sorted by name. The state is at or past the log index `at_least`; with 0 the
+/// read is linearizable.
 ///
 /// # Errors
 ///
@@ -223,7 +222,8 @@ pub(crate) fn type_(kind: &str) -> Type {
     Type { group: "chaos".to_owned(), group_version: "v1".to_owned(), kind: kind.to_owned() }
 }
 
-/// The id of a resource of a type of the group `chaos.v1`.
+/// The id of a resource of a type of the group `chaos.v1`. An empty `uid` leaves its incarnation
+/// open.
 pub(crate) fn id(kind: &str, name: &str, uid: &str) -> Id {
     Id { uid: uid.to_owned(), name: name.to_owned(), r#type: Some(type_(kind)), tenancy: Some(Tenancy::default()) }
 }

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Longest sleep before a deadline is looked at again.
+/// Longest sleep between two looks at a deadline.
 const SLICE: Duration = Duration::from_millis(500);
 
 /// Most time that counts between two polls. It is enough for an attempt and the pause after it.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
-/// Attempts of a request to a cluster that is whole, before the request counts as failed. On a busy
-/// machine a leader may send its heartbeats too late, or a connection take too long.
+/// Most attempts of a request to a cluster that is whole; after the last one the request counts as
+/// failed. On a busy machine a leader may send its heartbeats too late, or a connection take too
+/// long.
 pub(crate) const ATTEMPTS: usize = 5;
 /// Pause between two of these attempts.
 pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
@@ -31,7 +32,7 @@ impl RetryBudget {
     }
 
     /// Whether the deadline has passed. Of the time since the last call at most [`STEP_MAX`]
-    /// counts, so the program must call it more often than that.
+    /// counts, so a caller must ask more often than that for an exact deadline.
     pub(crate) fn is_spent(&mut self) -> bool {
         self.is_spent_at(Instant::now())
     }
@@ -60,7 +61,8 @@ pub(crate) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> 
     }
 }
 
-/// The first success of `ask`, which is called up to [`ATTEMPTS`] times; else the last error.
+/// Calls `ask` until it succeeds, at most [`ATTEMPTS`] times, with pauses. Returns the first
+/// success, else the last error.
 pub(crate) async fn retry<T, E>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> Result<T, E> {
     for _ in 1..ATTEMPTS {
         if let Ok(answer) = ask().await {

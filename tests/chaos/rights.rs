@@ -12,22 +12,23 @@ use crate::history::Micros;
 /// Prefix of the keys that rights are about.
 pub(crate) const PREFIX: &str = "rights/";
 
-/// The keys of a user.
+/// Prefix of the keys of a user.
 pub(crate) fn prefix_of(user: usize) -> String {
     format!("{PREFIX}{user}/")
 }
 
-/// The user of a key; `None` for a key that rights are not about.
+/// The user to which a key belongs; `None` for a key outside [`PREFIX`], or without a user's number
+/// after it.
 pub(crate) fn user_of(key: &str) -> Option<usize> {
     key.strip_prefix(PREFIX)?.split('/').next()?.parse().ok()
 }
 
-/// What a change does to the user's right to its keys.
+/// Effect of a change on the user's right to its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Effect {
     Gives,
     Takes,
-    /// None by itself: the request prepares a later one.
+    /// No effect by itself: the request prepares a later one, or sets the same password again.
     Neither,
 }
 
@@ -35,7 +36,7 @@ pub(crate) enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Changed {
     /// Made at this log index, where the keys had this revision. If only a later read showed the
-    /// change, these are the read's, and the change was made at or before them.
+    /// change, index and revision are those of the read; the change was made at or before them.
     Done {
         index: u64,
         revision: i64,

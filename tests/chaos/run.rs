@@ -52,9 +52,11 @@ const RATE_CONTROL_MIN: f64 = 10.0;
 const TRIES_MAX: usize = 3;
 /// Longest time of one fault, with its healing and the wait until all nodes serve.
 const FAULT_MAX: Duration = Duration::from_secs(240);
-/// Longest wait after everything was healed: leases run out, watchers catch up.
+/// Bound of each wait after everything was healed, such as for the last leases, or until watchers
+/// have caught up.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
-/// The same for a run with `--control`, in which lost data never arrives.
+/// The same for watchers, views and histories of a run with `--control`, in which lost data never
+/// arrives.
 const SETTLE_CONTROL_MAX: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Unit of the factor by which clients of a long run pause longer ([`pace`]): a run of twice this
@@ -309,10 +311,11 @@ fn pace(duration: Duration) -> u32 {
 
 struct FaultResults {
     windows: Vec<Window>,
-    /// Planned moves of leadership within the windows. They have bounds of their own.
+    /// Planned moves of leadership within the windows. The checker has bounds of their own for
+    /// them.
     moments: Vec<Window>,
     losses: Vec<Loss>,
-    /// By fault: the reason why its last attempt was skipped.
+    /// By fault: the reason for which it was last skipped. Stays if a later attempt succeeds.
     vain: BTreeMap<&'static str, String>,
     findings: Findings,
 }
@@ -330,7 +333,8 @@ impl Default for FaultResults {
 }
 
 /// Injects the faults of the plan in random orders, by the seed, until `plan.duration` is over. The
-/// first round is always finished. Returns early if the cluster does not recover from a fault.
+/// first round is always finished. Returns early if a fault fails, or the cluster does not recover
+/// from it.
 async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut FaultResults) {
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let give_up = tokio::time::Instant::now() + plan.duration;
@@ -360,8 +364,8 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut FaultResults
     }
 }
 
-/// Injects one fault and heals it. `Continue(false)` if the fault is not possible at the moment;
-/// `Break` if it failed, or the cluster did not recover from it.
+/// Injects one fault and heals it: `Continue(true)`. `Continue(false)` if the fault is not possible
+/// at the moment; `Break` if it failed, or the cluster did not recover from it.
 async fn strike(
     fault: &'static Fault,
     rig: &Rig,
@@ -404,7 +408,8 @@ async fn sample(rig: &Rig, usage: &Mutex<Usage>) {
     }
 }
 
-/// Heals everything that is still broken, and waits until every node serves.
+/// Heals everything that is still broken, starts ended nodes, and waits until every node serves and
+/// votes.
 async fn heal_all(rig: &Rig) -> anyhow::Result<()> {
     rig.net.heal().await?;
     rig.thaw().await;
@@ -475,7 +480,7 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> FinalState {
     settled
 }
 
-/// The elements of all sets, by a linearizable read at a node.
+/// The keys of the elements of all sets, by a linearizable read at a node.
 async fn elements(target: &Target) -> Result<BTreeSet<String>, String> {
     let read = Request::Read { key: set::PREFIX.into(), prefix: true, freshness: Freshness::Linearizable };
     match target.send(&read, SETTLE_MAX).await {
@@ -484,8 +489,9 @@ async fn elements(target: &Target) -> Result<BTreeSet<String>, String> {
     }
 }
 
-/// Resources of each member, with its number, at or past one log index: that at which every named
-/// owner existed, or the last one before [`SETTLE_MAX`] had passed. Empty without any request.
+/// Each member's number, with its resources from a state at or past one log index. That is the
+/// index of a read that found every named owner, or of the last read when [`SETTLE_MAX`] had
+/// passed. Empty if the run sent no request about resources.
 async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<StoredResource>)>, String> {
     if lab.deeds.snapshot().is_empty() {
         return Ok(Vec::new());

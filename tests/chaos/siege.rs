@@ -44,13 +44,13 @@ const HARMLESS: &str = "foreign-origin";
 /// The attack that the enemy of [`Control::IdleEnemy`] does not make.
 const IDLE: &str = "last-term-vote";
 
-/// The running enemy, and the evidence before the first fault.
+/// The running enemy, and the evidence from the time before the first fault.
 pub(crate) struct Besieged {
     enemy: Enemy,
     siege: Siege,
 }
 
-/// Measures the nodes, starts the enemy, and measures them again.
+/// Measures the nodes' memory, starts the enemy, then measures memory and keep-alives under attack.
 ///
 /// # Errors
 ///
@@ -108,7 +108,8 @@ pub(crate) async fn end(Besieged { enemy, mut siege }: Besieged, rig: &Rig) -> S
     siege
 }
 
-/// The most resident memory of each node, bytes, measured until it is level or `limit` has passed.
+/// The highest resident memory of each node in the last of several periods, bytes. Periods of
+/// [`LEVEL_TIME`] follow each other until the memory is level or `limit` has passed.
 async fn level_memory(rig: &Rig, limit: Duration) -> Vec<u64> {
     let begin = Instant::now();
     let mut before = most_memory(rig, LEVEL_TIME.min(limit)).await;
@@ -124,8 +125,8 @@ async fn level_memory(rig: &Rig, limit: Duration) -> Vec<u64> {
     before
 }
 
-/// Reads everything from every node again and again for `time`, by [`HONEST_READERS`] at once.
-/// Returns the number of answers.
+/// Reads all keys again and again for `time`, with [`HONEST_READERS`] readers at each node. Returns
+/// the number of successful answers.
 async fn honest_readers(rig: &Rig, time: Duration) -> usize {
     let end = Instant::now() + time;
     let readers = rig.nodes.iter().flat_map(|node| (0..HONEST_READERS).map(move |_| node)).map(|node| async move {
@@ -159,8 +160,8 @@ async fn most_memory(rig: &Rig, time: Duration) -> Vec<u64> {
     most
 }
 
-/// Keeps a lease alive at each node for `time`. Returns for each node the longest time between two
-/// successful answers, or `time` if no lease was granted.
+/// Keeps a lease alive at each node for `time`. Returns for each node the longest time without a
+/// successful answer, or `time` if no lease was granted.
 async fn keep_alives(rig: &Rig, time: Duration) -> Vec<Duration> {
     join_all(rig.nodes.iter().map(|node| async {
         let target = node.target.apart();

@@ -21,14 +21,14 @@ const LABEL: f64 = 14.0;
 const LANE: f64 = 26.0;
 const RATE: f64 = 120.0;
 const DOTS: f64 = 160.0;
-/// Time of one column of the rate.
+/// Time that one column of the rate covers, microseconds.
 const BIN: Micros = 500_000;
 /// Latency at the top of its plot, microseconds; longer ones are drawn there.
 const LATENCY_MAX: f64 = 4e6;
 /// Most latencies that are drawn: of more, a regular sample.
 const DOTS_MAX: usize = 6000;
 
-/// The run as an SVG picture. `ends` is the end of the run.
+/// The run as an SVG picture. `nodes` is their number; `ends` is the end of the run.
 pub(crate) fn picture(
     records: &[Record],
     marks: &[TimelineSpan],

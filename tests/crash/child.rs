@@ -1,5 +1,6 @@
-//! The child process, which ends at a fail point: a cluster of three on the data of the child
-//! before, and its clients.
+//! The child process, which ends at a fail point: a cluster of three on the data that the previous
+//! child left, and its clients. A child without a case takes some writes, verifies again, and
+//! exits.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -24,7 +25,8 @@ pub(super) const CASE: &str = "HEADWATER_CRASH_CASE";
 
 /// Length of [`Action::Delay`]: longer than an election takes.
 const DELAY: Duration = Duration::from_secs(1);
-/// Time between the end of a delay and the abort of the process.
+/// Least time between the end of a delay and the abort of the process, which comes at the next hit
+/// of the point.
 const AFTER_DELAY: Duration = Duration::from_millis(300);
 
 /// Set when the fail point has panicked: then the end of consensus is expected.
@@ -56,7 +58,7 @@ fn read_case(text: &str) -> Case {
     Case { point, action, hit, since }
 }
 
-/// Sets the action of the fail point: at the hit that the case names, the action of the case.
+/// Arms the fail point of the case: at the hit that the case names, its action is carried out.
 fn arm(case: Case) {
     let (hits, woken) = (AtomicU32::new(0), OnceLock::<Instant>::new());
     let act = move || {

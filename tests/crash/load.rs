@@ -1,5 +1,5 @@
 //! Load of the cluster until the process ends: clients write, watch, compact and use leases. If a
-//! fail point needs it, members also stop, restart, and are added.
+//! fail point needs it, members also stop and restart, or are added and removed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(super) fn element(client: usize, count: u64) -> String {
     format!("set/{client}/{count:09}")
 }
 
-/// Starts all clients, which run until the process ends. `counts` has the counter of each writing
-/// client.
+/// Starts all clients, which run until the process ends or the returned set is shut down. `counts`
+/// has the counter of each writing client.
 pub(super) fn start(cluster: &Cluster, counts: [u64; CLIENTS], hand: ManualClock) -> JoinSet<()> {
     let urls: Vec<String> = (0..3).map(|member| cluster.client_url(member)).collect();
     let mut clients = JoinSet::new();
@@ -55,8 +55,9 @@ fn channel(url: &str) -> Channel {
     Endpoint::from_shared(url.to_owned()).unwrap().timeout(ANSWER_MAX).connect_lazy()
 }
 
-/// A transaction that raises the client's counter to `count` if it is one less. It also adds the
-/// element of `count`, and removes the oldest one: the counter implies the elements that exist.
+/// A transaction on condition that the client's counter is one less than `count`. It raises the
+/// counter, adds the element of `count`, and removes the oldest one beyond [`KEPT`]: the counter
+/// implies the elements that exist.
 fn step(client: usize, count: u64) -> pb::TxnRequest {
     let (target, before) = match count {
         1 => (CompareTarget::Version, TargetUnion::Version(0)),

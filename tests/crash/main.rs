@@ -53,7 +53,7 @@ use headwater_fail_points::Point;
 
 /// Number of writing clients.
 const CLIENTS: usize = 3;
-/// Number of children that are aborted at each point.
+/// Number of cases with [`Action::Abort`] at each point.
 const ROUNDS: usize = 2;
 /// Number of chains of children that run in parallel.
 const CHAINS: usize = 2;
@@ -70,8 +70,8 @@ enum Action {
     Abort,
     /// The thread at the point panics; consensus must end, and the process with it.
     Panic,
-    /// The thread at the point sleeps while others continue, then continues, too; a little later
-    /// the process aborts.
+    /// The thread at the point sleeps while others continue, then continues, too; later the process
+    /// aborts, at another hit of the point.
     Delay,
 }
 
@@ -152,7 +152,7 @@ fn hits_max(point: Point) -> u32 {
 /// Least values of one client's counter that a child must find, from all children so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Highest value that was acknowledged to the client.
+    /// Highest value that was acknowledged to the client, or that a child found.
     acknowledged: u64,
     /// Highest value that a watcher received.
     watched: u64,
@@ -188,7 +188,8 @@ impl Chain {
         Self { dir, host, known: Default::default(), verified: 0 }
     }
 
-    /// Runs one child to its end. Without a case it verifies and exits.
+    /// Runs one child to its end. Without a case the child verifies, takes some writes, verifies
+    /// again, and exits.
     fn run(&mut self, case: Option<Case>) {
         let stderr_path = self.dir.join("stderr");
         let mut command = Command::new(std::env::current_exe().unwrap());

@@ -19,8 +19,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Verifies all members. Reports the counter of each client to the parent, and returns them. Fails
-/// if data is missing, or should not exist.
+/// Verifies all members. Reports the counter of each client to the parent, and returns the
+/// counters. Panics if data is missing, or should not exist.
 ///
 /// A write of unknown outcome of the process before may still take effect and change a counter:
 /// then everything is verified again.
@@ -118,7 +118,8 @@ async fn oldest(cluster: &Cluster) -> i64 {
 }
 
 /// Watches the counters at a member from the revision `from` on: each value must come once, in
-/// order, up to the last one. Returns a description of the difference, or `None`.
+/// order, up to the last one. Panics at a gap or a repetition. Returns a description if the last
+/// value is not the client's counter; else `None`.
 async fn history(cluster: &Cluster, member: usize, from: i64, counts: &[u64; CLIENTS]) -> Option<String> {
     let mut stream = Stream::open(&cluster.client_url(member)).await.unwrap();
     stream.create(pb::WatchCreateRequest { start_revision: from, ..watch::prefix("counter/") }).await;

@@ -17,7 +17,7 @@ use crate::target::{TARGETS, Target};
 pub(crate) struct Args {
     /// Targets, or `list`, which prints them [default: all]
     targets: Vec<String>,
-    /// How long each target is tried, seconds
+    /// How long each target is tried, seconds; ignored with `--inputs`
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Repeats the inputs of the run with this seed [default: a new one]
@@ -83,7 +83,7 @@ impl Args {
         binary.canonicalize().with_context(|| format!("{}: the program under test", binary.display()))
     }
 
-    /// The folder of the run. Makes it if it does not exist.
+    /// The folder of the run: that of `--dir`, made if it does not exist, or a new temporary one.
     pub(crate) fn dir(&self) -> anyhow::Result<PathBuf> {
         match &self.dir {
             Some(dir) => {
@@ -95,8 +95,9 @@ impl Args {
     }
 }
 
-/// The inputs of each target: those of `seed`, from number `first` on. The run ends after `inputs`;
-/// only without that, after `seconds`. `lanes` is how many are under way at once.
+/// The inputs of each target: those of `seed`, from number `first` on. The attack on a target ends
+/// after `inputs`; only without that, after `seconds`. `lanes` is how many are under way at once;
+/// `None` for the target's own number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) seed: u64,

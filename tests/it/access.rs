@@ -42,8 +42,8 @@ const OPEN: &[&str] = &[
     "/subscribe.StateChangeSubscription/Subscribe",
 ];
 
-/// Methods that do not refuse an empty message of a user without rights: they check the right to
-/// each part of the message, and there is none.
+/// Methods that may serve an empty message of a user without rights. Some need a user and no right.
+/// Others check the right to each part of the message, and an empty one has none.
 const OF_USERS: &[&str] = &[
     "/etcdserverpb.KV/Txn",
     "/etcdserverpb.Lease/LeaseGrant",
@@ -106,8 +106,8 @@ async fn connect(cluster: &Cluster, member: usize) -> SendRequest<Bytes> {
     requests
 }
 
-/// Calls a method with an empty message. Returns the gRPC code of the answer (0 for success) and
-/// its status text.
+/// Calls a method with an empty message. Returns gRPC code and status text in the headers of the
+/// answer; 0 and an empty text without them, as after a success.
 async fn call(requests: &mut SendRequest<Bytes>, method: &str, token: Option<&str>) -> (i32, String) {
     poll_fn(|cx| requests.poll_ready(cx)).await.unwrap();
     let mut request = http::Request::post(format!("http://member{method}"))
@@ -150,7 +150,9 @@ async fn every_method_has_a_lock_under_access_control_lists() {
 }
 
 /// Calls every method on leader and follower: without a token, with an unknown token, with the
-/// token `without_right` of a user without rights, and with the token `root`.
+/// token `without_right` of a user without rights, and with the token `root`. Asserts that the
+/// first three are refused and the last is not; the lists at the beginning of this file have the
+/// exceptions.
 async fn sweep(cluster: &Cluster, root: &str, without_right: &str) {
     for member in [cluster.leader().await, cluster.follower().await] {
         let mut requests = connect(cluster, member).await;

@@ -42,7 +42,7 @@ pub fn options() -> RestoreOptions {
     }
 }
 
-/// Saves the backup that a member streams into `dir`; returns the file.
+/// Saves the backup that a member streams as a file in `dir`; returns its path.
 pub async fn save(cluster: &Cluster, member: usize, dir: &TempDir) -> PathBuf {
     let mut client = MaintenanceClient::connect(cluster.client_url(member)).await.unwrap();
     let mut stream = client.snapshot(pb::SnapshotRequest {}).await.unwrap().into_inner();

@@ -106,7 +106,8 @@ impl Certs {
         ServerTls::load(self.files(Port::Client, &name), Protocols::Http, asked, MinVersion::V1_3).unwrap()
     }
 
-    /// TLS settings of both ports of a member. Makes its certificates if they are missing.
+    /// TLS settings of a member: its client port, peer port and DNS, and its own connections to
+    /// others. Makes its certificates if they are missing.
     pub fn instance_tls(&self, index: usize) -> InstanceTls {
         let name = format!("node{}", index + 1);
         if !self.file(&format!("{name}-peer.crt")).exists() {

@@ -184,8 +184,8 @@ impl Cluster {
         self.wait_healthy().await;
     }
 
-    /// Starts a cluster that was restored from the backup `file`. Of `options`, file, directory,
-    /// node id and members are ignored.
+    /// Restores every member of a new cluster from the backup `file`, and starts the cluster. Of
+    /// `options`, file, directory, node id and members are ignored.
     pub async fn restored(settings: Settings, file: &Path, options: &RestoreOptions) -> Self {
         let (mut cluster, listeners) = Self::prepare(settings, LeaseClock::machine()).await;
         cluster.cluster_id = options.cluster_id;
@@ -383,7 +383,7 @@ impl Cluster {
         self.node(index).identity().node_id.get()
     }
 
-    /// `http://host:port` of a member's peer port, `https://` with TLS.
+    /// `http://host:port` at which a member's peer port listens, `https://` with TLS.
     pub fn peer_url(&self, index: usize) -> String {
         format!("{}://{}", self.scheme(), self.kept[index].addresses().1)
     }
@@ -512,7 +512,8 @@ impl Cluster {
         self.instances[index] = Some(instance);
     }
 
-    /// Starts a member that does not run, at its addresses. `Err` if the member does not start.
+    /// Starts a member that does not run, at its addresses. Returns `Err` if it does not start;
+    /// `restart` panics then.
     pub async fn try_start(&mut self, index: usize) -> anyhow::Result<()> {
         let (client, peer) = self.kept[index].addresses();
         let (client, peer) = (bind(client).await, bind(peer).await);

@@ -25,12 +25,13 @@ const DATA: u8 = 0;
 /// The damage that a proxy does to the bytes of its clients, on their way to the member.
 enum Damage {
     None,
-    /// The next frame with this text loses its first byte, and its length is corrected. Once.
+    /// The next DATA frame with this text loses the first byte of its content. The length in its
+    /// header is corrected. Happens once.
     LoseOneByte(&'static [u8]),
-    /// In the next frame with the first text, that text becomes the second one, of equal length.
-    /// Once.
+    /// In the next DATA frame with the first text, the second text replaces it. Both have the same
+    /// length. Happens once.
     Change(&'static [u8], &'static [u8]),
-    /// Every frame with this text is dropped.
+    /// Every DATA frame with this text is dropped.
     Swallow(&'static [u8]),
     /// Random parts of the bytes are dropped, half of them on average. Unlike all other damage, in
     /// both directions.

@@ -167,8 +167,8 @@ async fn connect_from(host: u8, to: &str) -> std::io::Result<TcpStream> {
     socket.connect(to.parse().unwrap()).await
 }
 
-/// Sends a GET from `127.0.HOST.1`; returns the status line of the answer, or `None` if none came
-/// within five seconds.
+/// Sends a GET from `127.0.HOST.1`; returns the status line of the answer. `None` if the connection
+/// fails, or no answer comes within five seconds.
 async fn ask(host: u8, to: &str, path: &str) -> Option<String> {
     let mut stream = connect_from(host, to).await.ok()?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: member\r\n\r\n").as_bytes()).await.ok()?;

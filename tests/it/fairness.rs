@@ -36,9 +36,8 @@ fn limit_counters(cluster: &Cluster, member: usize, limit: Limit) -> u64 {
     cluster.node(member).limit_counters().counter(limit).get()
 }
 
-/// A client that, until it is dropped, keeps more puts in flight than may be pending. Together with
-/// one put of each modest client, these are fewer than may be pending and arriving. So no modest
-/// put is refused on arrival.
+/// A client that keeps more puts in flight than may be pending, until it is dropped. The number of
+/// its puts leaves capacity for one put of each modest client: no modest put is refused on arrival.
 struct Greedy {
     tasks: JoinSet<()>,
     refused: Arc<AtomicUsize>,
@@ -74,9 +73,9 @@ impl Greedy {
     }
 }
 
-/// Fifty clients send puts, each one after the other, at the member that the greedy client uses,
-/// too. Returns for each put the number of revisions between its request and its own revision,
-/// sorted.
+/// Lets each of fifty modest clients send four puts, one after the other, to the member that a
+/// greedy client uses as well. Returns for each put the difference between its own revision and the
+/// member's revision at its request, sorted.
 async fn puts_beside_a_greedy_client(cluster: &Cluster, member: usize) -> Vec<i64> {
     let url = cluster.client_url(member);
     let mut modest = Vec::new();

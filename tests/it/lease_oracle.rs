@@ -13,8 +13,8 @@ use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
 use crate::watch::client::{Stream, prefix, show};
 
-/// Most time by which one change of leader extends a lease, with the timing of these tests: twice
-/// the longest election timeout, and the renewals that were not in the log yet.
+/// Longest time by which one change of leader extends a lease, milliseconds, with the timing of
+/// these tests: twice the longest election timeout, and the renewals that were not in the log yet.
 const LATE_MAX_MS: u64 = (2 + 6) * 1000;
 const STEP_MS: u64 = 500;
 const LEASES: i64 = 40;
@@ -23,7 +23,7 @@ struct Lease {
     ttl_ms: u64,
     /// Earliest time at which the lease may end.
     due_ms: u64,
-    /// Changes of leader since the lease was last kept alive.
+    /// Terms that began since the lease was last kept alive: at least as many as changes of leader.
     changes: u64,
 }
 
@@ -92,7 +92,7 @@ impl Oracle {
         }
     }
 
-    /// Adds the changes of leader since the last call to every lease.
+    /// Adds the number of new terms since the last call to `changes` of every lease.
     fn count_changes(&mut self) {
         // A member with the highest term may be down.
         let term = self.highest_term().max(self.term);
@@ -100,15 +100,16 @@ impl Oracle {
         self.term = term;
     }
 
-    /// The keys of leases in the present state of a member.
+    /// The keys of leases in a member's own state.
     async fn keys(&self, member: usize) -> BTreeSet<String> {
         let request = pb::RangeRequest { range_end: "oracle0".into(), keys_only: true, ..get_local("oracle/") };
         let kvs = self.cluster.kv(member).range(request).await.unwrap().into_inner().kvs;
         kvs.into_iter().map(|kv| String::from_utf8(kv.key.to_vec()).unwrap()).collect()
     }
 
-    /// Moves the clock in steps. Checks after every step that no lease has ended early on any
-    /// running member, and waits until the expired ones have ended.
+    /// Moves the clock by `seconds`, in steps. Checks after every step that no lease has ended
+    /// early on any running member. Waits until leases that must be gone have ended there, or a new
+    /// term begins.
     async fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds * 1000 / STEP_MS {
             self.clock.advance(Duration::from_millis(STEP_MS));

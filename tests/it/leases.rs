@@ -18,8 +18,8 @@ use tonic::{Code, Streaming};
 use crate::cluster::{Cluster, Settings, get, get_local, pass, put, wait_until, within};
 use crate::watch::client::{Stream, prefix, show};
 
-/// Most time by which one election extends a lease, with the timing of these tests: twice the
-/// longest election timeout, and the renewals that were not in the log yet. Seconds.
+/// Longest time by which one election extends a lease, seconds, with the timing of these tests:
+/// twice the longest election timeout, and the renewals that were not in the log yet.
 const LATE_MAX: u64 = 2 + 6;
 
 async fn cluster() -> (Cluster, ManualClock) {

@@ -39,13 +39,13 @@ fn with_port() -> Settings {
     Settings { metrics_port: Some(ClientCertificates::Off), ..Settings::alone() }
 }
 
-/// Sends one request, with further lines of its head, and returns the status and the answer. Status
-/// 0 if the connection ends without an answer.
+/// Sends one request. `line` is its method and path, `head` has further lines of its head. Returns
+/// the status and the whole answer; status 0 if the connection ends without an answer.
 async fn ask(stream: impl AsyncRead + AsyncWrite + Unpin, line: &str, head: &str) -> (u16, String) {
     send(stream, &format!("{line} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{head}\r\n")).await
 }
 
-/// As [`ask`], with the whole request.
+/// As [`ask`], but `request` is the complete text of the request.
 async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> (u16, String) {
     let answer = async {
         stream.write_all(request.as_bytes()).await?;
@@ -195,7 +195,7 @@ async fn by_tls(cluster: &Cluster, line: &str, files: CertificateFiles) -> (u16,
     }
 }
 
-/// The files of the test's client without its certificate.
+/// The TLS files of the test's client without its certificate and key.
 fn anonymous(cluster: &Cluster) -> CertificateFiles {
     let files = cluster.certs.as_ref().unwrap().files(Port::Client, "tester");
     CertificateFiles { cert: None, key: None, ..files }
@@ -283,7 +283,8 @@ async fn started(data: &Path, [client, peer, metrics]: [&str; 3]) -> Child {
     node
 }
 
-/// Connections to `to`, as many from each of these loopback addresses `127.0.HOST.1`.
+/// Opens `of_each` connections to `to` from each loopback address `127.0.HOST.1`. Returns those
+/// that could be opened.
 async fn crowd(to: &str, hosts: impl Iterator<Item = u8>, of_each: usize) -> Vec<TcpStream> {
     let mut crowd = Vec::new();
     for host in hosts {

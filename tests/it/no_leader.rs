@@ -21,8 +21,8 @@ fn settings(members: usize) -> Settings {
     Settings { members, request_timeout: Duration::from_secs(20), ..Settings::default() }
 }
 
-/// Time without contact after which a follower has no leader, and a leader without a majority stops
-/// to serve.
+/// Time without contact after which a follower knows no leader, and a leader without a majority
+/// stops serving.
 fn leader_timeout() -> Duration {
     2 * Settings::default().timing.election_max
 }

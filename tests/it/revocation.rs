@@ -94,7 +94,8 @@ impl Watches {
         response.events.len()
     }
 
-    /// Reads until each watch of [`WITHDRAWN`] has delivered one event.
+    /// Reads until `count` events have come. After one write in [`WITHDRAWN`], that is one event of
+    /// each of its watches.
     async fn settle(&mut self) {
         let mut seen = 0;
         while seen < self.count {

@@ -21,7 +21,7 @@ pub struct Settings {
     /// Bounds of each feed: of its window, of one scan of catch-up, and of the readers that the
     /// publisher wakes by itself.
     pub feed: FeedOptions,
-    /// Limit on the stored bytes.
+    /// Quota on live keys and values.
     pub quota: QuotaOptions,
     /// Age of history that is kept; `None` for no limit.
     pub history_retention: Option<Duration>,

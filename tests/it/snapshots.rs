@@ -61,8 +61,8 @@ pub async fn install(cluster: &mut Cluster, index: usize) {
     assert_skipped(cluster, index, missed).await;
 }
 
-/// A joining member may replace another one. Clients that have read from the former member must not
-/// read an older state from the new one.
+/// A member that joins serves only once it has everything that was committed before it joined. It
+/// may replace another member, from which clients have read a newer state than its snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_joins_serves_nothing_older_than_the_cluster_was() {
     let mut cluster = Cluster::start(settings()).await;

@@ -32,7 +32,7 @@ impl ReservedPorts {
     }
 }
 
-/// The result of `try_bind`, which is repeated until `address` is free, at most [`TIMEOUT`].
+/// Repeats `try_bind` until it succeeds, and returns its result. Panics after [`TIMEOUT`].
 async fn once_free<T>(address: SocketAddr, mut try_bind: impl AsyncFnMut() -> std::io::Result<T>) -> T {
     let give_up = Instant::now() + TIMEOUT;
     loop {

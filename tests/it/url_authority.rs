@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::cluster::{Cluster, Settings, within};
 
-/// Types of HTTP/2 frames (RFC 9113 §6).
+/// The type of DATA frames of HTTP/2. The next two are types of frames as well (RFC 9113 §6).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;

@@ -33,7 +33,8 @@ async fn wait_for_version(cluster: &Cluster, wanted: Version) {
     .await;
 }
 
-/// Restarts a member with a program that supports these versions; waits until it has announced it.
+/// Restarts a member with a program that supports these versions. Waits until the member has
+/// announced that program.
 async fn replace(cluster: &mut Cluster, member: usize, supported: Supported) {
     cluster.stop(member).await;
     cluster.supported.insert(member, supported);
@@ -48,7 +49,7 @@ async fn replace(cluster: &mut Cluster, member: usize, supported: Supported) {
     .await;
 }
 
-/// Contents of all files below a directory, by path, `dir` included. Without `LOCK` files.
+/// Contents of all files below `dir`, by path; each path begins with `dir`. Without `LOCK` files.
 fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];

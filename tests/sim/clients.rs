@@ -182,8 +182,8 @@ fn invitation_command(rng: &mut SmallRng, world: &World) -> InvitationCommand {
     }
 }
 
-/// A random command that registers or deregisters one of a few instances, with a random status of
-/// its check.
+/// A random registration of one of two nodes of the catalog, with a check of random status and
+/// perhaps an instance; or the deregistration of such a node or instance.
 fn catalog_command(rng: &mut SmallRng) -> CatalogCommand {
     let node = format!("n{}", rng.random_range(1..=2));
     let name = ["web", "api"].choose(rng).unwrap().to_string();
@@ -207,8 +207,8 @@ fn catalog_command(rng: &mut SmallRng) -> CatalogCommand {
     CatalogCommand::Register(Box::new(registration))
 }
 
-/// Writes at the member `target`, and records the write. Returns the member to ask next; `None` if
-/// the leader is not known.
+/// Writes at the member `target`, and records the write. Returns the member to ask next. `None` if
+/// `target` does not run, if the write is indeterminate, or if `target` knows no leader.
 async fn write(world: &World, client: u64, target: u64, command: Command) -> Option<u64> {
     let member = world.member(target)?;
     let name = format!("{command:?}");
@@ -235,7 +235,7 @@ async fn write(world: &World, client: u64, target: u64, command: Command) -> Opt
 }
 
 /// Reads a key linearizably at the member `target`, and records the read. Returns the member to ask
-/// next; `None` if the read failed.
+/// next. `None` for a failed read, which is not recorded.
 async fn read(world: &World, client: u64, target: u64, key: Bytes) -> Option<u64> {
     let member = world.member(target)?;
     let began_us = world.now_us();

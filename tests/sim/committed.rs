@@ -29,7 +29,8 @@ struct Seen {
 }
 
 impl Committed {
-    /// Records an entry that a member is about to apply.
+    /// Records an entry that a member is about to apply; also a conflict, if the entry recorded
+    /// first for that log index is another one.
     pub(super) fn note(&self, member: u64, entry: &LogEntry) {
         let command = match &entry.payload {
             EntryPayload::Normal(command) if !command.0.is_empty() => Some(command.0.clone()),

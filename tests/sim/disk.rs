@@ -122,7 +122,8 @@ impl Disk {
         log
     }
 
-    /// Loss of power: only a random prefix of the unflushed writes survives.
+    /// Loss of power: of the unflushed writes, only a random prefix survives, and a part of the
+    /// append after it. With the control `LyingDisk` none survives.
     pub(super) fn lose_power(&self) {
         let mut state = self.state.lock();
         let State { safe, unflushed, rng, process, lies, .. } = &mut *state;

@@ -34,7 +34,7 @@ use headwater_types::{
     Resource, ResourceId, Rights, SetAlarm, Space, StoreEpoch, Supported, Term, TokenHash, ValueChoice, VersionChange,
 };
 
-/// Number of random commands about keys and leases in a file.
+/// Number of random commands in a file. All other commands are fixed.
 const RANDOM_COMMANDS: usize = 120;
 /// Number of entries between two hashes.
 const HASH_EVERY: u64 = 20;
@@ -137,7 +137,7 @@ fn write_the_log_of_this_version() {
     std::fs::write(path, text).unwrap();
 }
 
-/// Commands of every kind except those about users, roles and Consul's lists.
+/// Commands of every kind except those that change users, roles or Consul's ACLs.
 fn commands() -> Vec<Command> {
     let mut runner = TestRunner::deterministic();
     let strategy = headwater_fsm::tests::model::command();
@@ -250,7 +250,8 @@ fn commits() -> Vec<Command> {
     ]
 }
 
-/// Commands about users, roles and Consul's lists, and commands that are judged by them.
+/// Commands that change users, roles and Consul's ACLs, and commands of proposers with and without
+/// rights.
 fn guarded() -> Vec<(Option<Proposer>, Command)> {
     let system = || Some(Proposer::System);
     let user = |name: &str, auth_revision| Some(Proposer::User { name: name.into(), auth_revision });
@@ -348,7 +349,8 @@ fn guarded() -> Vec<(Option<Proposer>, Command)> {
     all
 }
 
-/// Commands that change Consul's tokens, policies and roles, some of which are refused.
+/// Commands that change Consul's tokens, policies, roles, auth methods and binding rules. Some are
+/// refused.
 fn lists() -> Vec<AclCommand> {
     let text = str::to_owned;
     let secret = |text: &'static str| SecretHash(Bytes::from_static(text.as_bytes()));

@@ -70,9 +70,9 @@ fn again(what: &str, life_ms: Option<u64>) -> String {
     }
 }
 
-/// A duration in simulated microseconds. Each is a millisecond of the runtime, because timers of
-/// tokio have a resolution of milliseconds, and events of one millisecond have an order of their
-/// own.
+/// A duration of `micros` simulated microseconds. Each is a millisecond of the runtime, because
+/// timers of tokio have a resolution of milliseconds, and events of one millisecond have an order
+/// of their own.
 const fn us(micros: u64) -> Duration {
     Duration::from_millis(micros)
 }

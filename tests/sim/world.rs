@@ -29,7 +29,7 @@ use headwater_types::{Applied, Command, LogIndex, NodeId, Proposal, Put, StoreEp
 const MEMBERS: u64 = 3;
 const CLIENTS: u64 = 3;
 const WATCHERS: u64 = 3;
-/// Longest time of each step after the faults are healed: of a first write, until a member has
+/// Longest time of each step after the faults are healed: of a last write, until a member has
 /// applied it, and until a watcher has received everything up to it.
 const HEALING_MAX: Duration = ms(30_000);
 

@@ -57,7 +57,8 @@ struct Component {
     reference: String,
     name: String,
     version: String,
-    /// Only a part of the program is required; other packages are for its build.
+    /// `required` for a package that is linked into the program; `excluded` for one that only its
+    /// build uses.
     scope: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hashes: Vec<Hash>,

@@ -115,7 +115,7 @@ pub(crate) struct Graph(pub(crate) BTreeMap<PackageId, Node>);
 pub(crate) struct Node {
     /// The licence as the manifest has it; empty if it has none.
     pub(crate) licence: String,
-    /// Whether it is a part of the program, and not only of its build.
+    /// Whether the package is linked into the program; false for one that only its build uses.
     pub(crate) is_linked: bool,
     pub(crate) dependencies: BTreeSet<PackageId>,
 }

@@ -11,9 +11,9 @@ use anyhow::{Context, bail, ensure};
 pub(crate) enum Expression {
     /// A licence, with its exception after ` WITH `, if there is one.
     Licence(String),
-    /// All of them hold.
+    /// `AND`: all of these hold.
     All(Vec<Self>),
-    /// The user chooses one of them.
+    /// `OR`: the user chooses one of these.
     Any(Vec<Self>),
 }
 
@@ -65,8 +65,8 @@ impl Expression {
         }
     }
 
-    /// Whether the allowed licences suffice. An exception is part of the licence: with and without
-    /// it they are two.
+    /// Whether the licences for which `allows` returns true suffice. A licence with an exception is
+    /// passed to it as one text, such as `Apache-2.0 WITH LLVM-exception`.
     #[cfg(test)]
     pub(crate) fn is_satisfied(&self, allows: &impl Fn(&str) -> bool) -> bool {
         match self {

@@ -39,8 +39,8 @@ impl Source {
         (!["lib", "main"].contains(&module)).then_some(module)
     }
 
-    /// The text with comments and the contents of strings replaced by blanks. Lines keep their
-    /// numbers.
+    /// The text without comments, strings and character literals. Lines keep their numbers, and
+    /// columns may change.
     pub(crate) fn code(&self) -> String {
         blank(&self.text)
     }
@@ -55,7 +55,7 @@ impl Source {
     }
 }
 
-/// Replaces comments and the contents of strings by blanks. Line breaks stay.
+/// The text without comments, strings and character literals. Their line breaks stay.
 fn blank(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let chars: Vec<char> = text.chars().collect();
@@ -125,7 +125,8 @@ fn blank(text: &str) -> String {
     out
 }
 
-/// The number of `#` if a raw string begins before `from`, the position after its `r`; else `None`.
+/// The number of `#` of a raw string; `from` is the position after its `r`. `None` if no raw string
+/// begins there.
 fn raw_string_hashes(chars: &[char], from: usize) -> Option<usize> {
     let hashes = chars[from..].iter().take_while(|c| **c == '#').count();
     (chars.get(from + hashes) == Some(&'"')).then_some(hashes)

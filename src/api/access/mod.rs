@@ -33,16 +33,16 @@ pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Requirement {
     /// No authentication and no right. Also admits expired and unknown tokens, which the handler
-    /// may judge. Operations that only read check no password: its user counts as the anonymous
-    /// principal.
+    /// may judge. An operation that only reads checks no password either: a request with a password
+    /// counts as the anonymous principal.
     Open,
-    /// Admits as [`Open`](Self::Open). The requests on the stream are judged and refused one by
-    /// one.
+    /// Admits as [`Open`](Self::Open). The handler or the node judges each request on the stream.
     Stream,
-    /// Authentication, and no right. Admits the anonymous principal if nothing is denied by
-    /// default.
+    /// Authentication, and no right. Admits the anonymous principal only if names without a rule
+    /// are allowed by default, or if it has every right.
     Authenticated,
-    /// As [`Authenticated`](Self::Authenticated). Also admits nodes that are expected to join.
+    /// As [`Authenticated`](Self::Authenticated). Also admits a node that is expected to join: one
+    /// that was announced, or that shows an invitation.
     Members,
     /// Authentication, or any right of the anonymous principal. The node judges each part of the
     /// request.
@@ -70,7 +70,8 @@ pub(super) enum Effect {
 /// A method, or a path, with its requirement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
-    /// The path; one that ends in `/` stands for everything below it, except for gRPC.
+    /// The path of the gRPC method, the plain path, or the path of a route of Consul. A plain path
+    /// or a route that ends in `/` also stands for everything below it.
     pub(super) path: &'static str,
     pub(super) requirement: Requirement,
     pub(super) effect: Effect,
@@ -89,7 +90,7 @@ pub(super) struct Operation {
     effect: Effect,
     /// The name of the API, for the audit log.
     face: &'static str,
-    /// The face of commands that the request proposes.
+    /// The face of the commands that the request proposes; `None` if no face has the name `face`.
     proposes: Option<Face>,
     /// The name of the method, for the audit log.
     method: Arc<str>,
@@ -100,7 +101,8 @@ impl Operation {
         Self { requirement, effect, face, proposes: Face::named(face), method: method.into() }
     }
 
-    /// The operation of a method of gRPC.
+    /// The operation of the gRPC method at `path`; `UNLISTED` for a path without a row. `face` is
+    /// the name of its API.
     pub(super) fn of_method(face: &'static str, path: &str) -> Self {
         let row = methods::METHODS.iter().find(|row| row.path == path);
         Self::new(row.map_or(UNLISTED, |row| (row.requirement, row.effect)), face, path)
@@ -114,7 +116,7 @@ impl Operation {
         Self::new(row, "consul", format!("{method} {path}"))
     }
 
-    /// The operation of a path of plain HTTP.
+    /// The operation of a path of plain HTTP; `UNLISTED` for a path without a row.
     fn of_plain(method: &Method, path: &str) -> Self {
         let fits = |row: &&Row| match row.path.strip_suffix('/') {
             Some(_) => path.starts_with(row.path),
@@ -131,15 +133,16 @@ impl Operation {
         self.requirement == Requirement::Open && self.effect == Effect::Reads
     }
 
-    /// The operation of the paths of REST: a right to at least one resource, before the type in the
-    /// path is looked up. The gRPC method that is called then checks the exact right.
+    /// The operation of all paths of REST. Requires read or write access to at least one resource,
+    /// before the type in the path is looked up. The gRPC method that is called then checks the
+    /// exact right.
     fn of_rest() -> Self {
         let some = &[(Space::Resource, Access::READ), (Space::Resource, Access::WRITE)];
         Self::new((Requirement::AnyOf(some), Effect::Reads), "rest", "/api/")
     }
 }
 
-/// The reason for a refusal by the local state that a newer state may not have.
+/// The reason of a refusal by the local state. A newer state may admit the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StaleRefusal {
     /// The principal has none of the accesses that [`Requirement::AnyOf`] asks for.
@@ -175,10 +178,10 @@ impl From<Principal> for KnownPrincipal {
 /// An admitted request.
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
-    /// The principal and the client of the request. The default one after
-    /// [`hand_over_caller`](Self::hand_over_caller).
+    /// The principal and the client of the request. After
+    /// [`hand_over_caller`](Self::hand_over_caller): the default caller, which is anonymous.
     pub(super) caller: Caller,
-    /// The request's line in the audit log; `None` if the request is not logged.
+    /// The request's line in the audit log; `None` if the audit log is off.
     pub(super) line: Option<PendingLine>,
 }
 
@@ -200,8 +203,9 @@ pub(super) struct PendingLine {
 }
 
 impl PendingLine {
-    /// Writes the line if the level of the log asks for it; a refusal always. `allowed` is whether
-    /// the answer is no refusal, `index` the log index of the answer.
+    /// Writes the line of a refusal, always, and that of an allowed request if the level of the log
+    /// asks for it. `allowed` is false if the answer is a refusal. A denial in the trail also
+    /// counts as a refusal. `index` is the log index of the answer.
     pub(super) fn write(self, allowed: bool, index: Option<u64>) {
         let allowed = allowed && !self.trail.was_denied();
         if self.logs_allowed || !allowed {
@@ -224,8 +228,9 @@ impl AccessChecks {
         }
     }
 
-    /// The operation of a method on a path of Consul's API. `path` is written as in the routes;
-    /// `None` for a path without a route.
+    /// The operation of a method on a path of Consul's API. `path` is the path of the route, or
+    /// `None` if no route matches. Without a row for both, the operation that is open to root
+    /// alone.
     pub(super) fn consul(&self, method: &Method, path: Option<&'static str>) -> &Operation {
         path.and_then(|path| self.consul.get(&(method.clone(), path))).unwrap_or(&self.unlisted)
     }
@@ -235,7 +240,7 @@ impl AccessChecks {
         &self.rest
     }
 
-    /// The operation of a path of plain HTTP.
+    /// The operation of a path of plain HTTP. A path without a row is open to root alone.
     pub(super) fn plain(&self, method: &Method, path: &str) -> Operation {
         Operation::of_plain(method, path)
     }
@@ -246,10 +251,12 @@ impl AccessChecks {
         Credentials::read(headers, connected.and_then(|connected| connected.certificate.as_ref()))
     }
 
-    /// The principal of credentials that [`principal_at_once`](Self::principal_at_once) returned as
-    /// `Err`. Checks a password, or waits until the local state is new enough: for a token that was
-    /// just issued, a right that was just granted, or a token that was just made. Does not check
-    /// the requirement: [`admit`](Self::admit) does.
+    /// The principal of the credentials that [`principal_at_once`](Self::principal_at_once)
+    /// returned as `Err`. Checks a password, which counts for nothing while neither authentication
+    /// nor ACLs are on. Waits until the local state has a token of etcd's Auth that was just
+    /// issued, a token of Consul's ACLs that was just made, or a right that was just granted.
+    /// Without credentials, waits for a newer state too: authentication may have just been turned
+    /// off. Does not check the requirement: [`admit`](Self::admit) does.
     ///
     /// # Errors
     ///
@@ -309,9 +316,11 @@ impl AccessChecks {
         Ok(context.principal)
     }
 
-    /// The principal, if [`admit`](Self::admit) can judge it by the local state at once. `Err` with
-    /// the credentials if they must go through [`resolve_principal`](Self::resolve_principal): a
-    /// password, or a token or a lacking right that a newer state may have.
+    /// The principal, if [`admit`](Self::admit) can judge it by the local state at once. Otherwise
+    /// `Err` with the credentials, for [`resolve_principal`](Self::resolve_principal): a password
+    /// must be checked, or a newer state may have the token or the right that this one lacks. A
+    /// password on an operation that only reads and is open to everybody is not checked: the
+    /// principal is anonymous.
     pub(super) fn principal_at_once(
         &self,
         operation: &Operation,
@@ -333,10 +342,9 @@ impl AccessChecks {
         }
     }
 
-    /// The rights of a principal; `Ok(None)` if `operation` needs no look-up here, or if the
-    /// look-up fails with another error, which [`admit`](Self::admit) then meets. `Err` with the
-    /// lack for which the local state refuses the principal, although that state may only be behind
-    /// a recent grant or a new token.
+    /// The rights of a principal. `Err` if the local state refuses the principal for a reason that
+    /// a newer state may not have. `Ok(None)` if `operation` needs no look-up here, or if the
+    /// look-up fails otherwise: [`admit`](Self::admit) then meets the same error.
     fn look_up(&self, operation: &Operation, context: &RequestContext) -> Result<Option<Authorizer>, StaleRefusal> {
         let asks_for_keys = matches!(operation.requirement, Requirement::AnyOf(_));
         let may_be_new = operation.requirement != Requirement::Open && self.node.shows_acl_token(context);
@@ -414,8 +422,8 @@ impl AccessChecks {
         }
     }
 
-    /// The line of the audit log for a request on a port that looks at no credentials. `None` if it
-    /// is not logged, or if its path is not open to everybody.
+    /// The line of the audit log for a request on a port that looks at no credentials. `None` if
+    /// the audit log is off, or if `operation` is not a read that is open to everybody.
     pub(super) fn line_of_anybody(&self, operation: &Operation, connected: Option<&Connected>) -> Option<PendingLine> {
         if !operation.is_open_read() {
             return None;
@@ -465,7 +473,8 @@ impl AccessChecks {
     }
 }
 
-/// The credentials of a request of HTTP. On paths of Consul's, `?token=` comes before all headers.
+/// The credentials of an HTTP request, not checked yet. On a path below `/v1/`, a `?token=` that is
+/// not empty comes before all headers.
 pub(super) fn credentials_of_http<B>(request: &Request<B>, connected: Option<&Connected>) -> Credentials {
     let query = request.uri().query().filter(|_| request.uri().path().starts_with("/v1/")).unwrap_or_default();
     let token = form_urlencoded::parse(query.as_bytes()).find(|(name, value)| name == "token" && !value.is_empty());
@@ -480,7 +489,7 @@ fn is_refused(error: &NodeError) -> bool {
     matches!(error, NodeError::Refused(Refusal::Auth(_)))
 }
 
-/// The name of a principal in the audit log.
+/// The identity of a principal in the audit log.
 fn who(authorizer: &Authorizer, principal: &Principal) -> AuditIdentity {
     use headwater_node::PrincipalKind;
     match (authorizer.named(), principal) {
@@ -495,7 +504,8 @@ fn who(authorizer: &Authorizer, principal: &Principal) -> AuditIdentity {
 }
 
 impl Requirement {
-    /// Whether a request without credentials is refused if anything is denied by default.
+    /// Whether the requirement refuses a request without credentials, unless names without a rule
+    /// are allowed by default.
     fn needs_credentials(self) -> bool {
         match self {
             Self::Open | Self::Stream | Self::Members => false,

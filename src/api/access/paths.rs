@@ -1,8 +1,8 @@
 //! The requirement of each HTTP path that is not a gRPC method.
 //!
-//! The gateway (`/v3/…`), REST (`/api/…`) and `/v1/watch` call gRPC methods in this process, so the
-//! requirements of those methods apply. The paths of Consul have a row for each method of its
-//! routes; a test compares.
+//! The gateway (`/v3/…`, `/v1/store/…`), REST (`/api/…`) and `/v1/watch` call gRPC methods in this
+//! process, so the requirements of those methods apply. The paths of Consul have a row for each
+//! method of its routes; a test compares.
 
 use headwater_types::{Access, Space};
 use http::Method;
@@ -24,8 +24,9 @@ const AUTH_WRITE: Requirement = judged(&[(Space::Auth, WRITE)]);
 const KEY_READ: (Space, Access) = (Space::Kv, READ);
 const KEY_WRITE: (Space, Access) = (Space::Kv, WRITE);
 
-/// Paths of plain HTTP. Their answers tell the node's health, version and figures, and nothing of
-/// its content: load balancers and monitoring ask without credentials, as they ask etcd.
+/// Paths of plain HTTP. Their answers have the node's health, version and metrics, or the console's
+/// files, and no stored data. Load balancers and monitoring ask without credentials, as they ask
+/// etcd.
 pub(super) const PLAIN: &[Row] = &[
     plain("/health"),
     plain("/livez"),
@@ -43,7 +44,7 @@ const fn plain(path: &'static str) -> Row {
     Row { path, requirement: Requirement::Open, effect: Effect::Reads }
 }
 
-/// A method of a path of Consul's.
+/// A method of a path of Consul's, with its requirement.
 pub(super) struct ConsulRow {
     pub(super) method: Method,
     pub(super) row: Row,
@@ -65,13 +66,14 @@ const fn delete(path: &'static str, requirement: Requirement) -> ConsulRow {
     ConsulRow { method: Method::DELETE, row: Row { path, requirement, effect: Effect::Changes } }
 }
 
-/// A requirement that leaves the judgement to the handler, which asks for the exact names. Lists
-/// leave out rows that may not be read; requests for single objects are refused.
+/// A requirement that leaves the judgement to the handler, which asks for the accesses `wanted` by
+/// the exact names. Lists leave out rows that may not be read. A request for a single object is
+/// refused, or answered as if the object did not exist.
 const fn judged(wanted: &'static [(Space, Access)]) -> Requirement {
     Requirement::ByHandler(wanted)
 }
 
-/// Every method of every path of Consul's.
+/// Every method of every path of Consul's that is served.
 pub(super) const CONSUL: &[ConsulRow] = &[
     // The handlers ask for the right to tokens and policies; a token may read itself.
     put("/v1/acl/auth-method", AUTH_WRITE),

@@ -22,8 +22,8 @@ pub(crate) fn grpc(path: &str, error: &NodeError) -> Status {
     }
 }
 
-/// The answer with which a path of plain HTTP or REST is refused, as JSON. Consul's paths have
-/// their own.
+/// The answer, as JSON, with which a path of plain HTTP, the console or REST is refused. Consul's
+/// paths have refusals of their own.
 pub(crate) fn plain(error: &NodeError) -> Response<Body> {
     let status = match error {
         NodeError::Refused(Refusal::Auth(refusal)) => errors::denied(*refusal),

@@ -1,4 +1,4 @@
-//! Every method and path has a row: the tables are those of the descriptors and the routes.
+//! Every method and path has a row, and the rows admit and refuse as they should.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Files, headers, tags and the switch.
+//! The console's files, headers and entity tags, and the setting `ui`.
 
 use std::collections::BTreeSet;
 use std::path::Path;

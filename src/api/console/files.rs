@@ -2,11 +2,11 @@
 
 /// A file that is served.
 pub(crate) struct PackedFile {
-    /// Its path below the root.
+    /// Its path below `/ui/`.
     pub(crate) name: &'static str,
-    /// Its type, as the header has it.
+    /// The value of the header `Content-Type`.
     pub(crate) content_type: &'static str,
-    /// Its content, packed.
+    /// Its content, packed with gzip.
     pub(crate) gzip: &'static [u8],
 }
 

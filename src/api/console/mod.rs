@@ -35,8 +35,8 @@ const INDEX: &str = "index.html";
 const SETTINGS: &str = "settings.json";
 const JSON: &str = "application/json";
 
-/// Headers of every answer. The page loads from its own server only, is shown in no frame, and
-/// tells other servers nothing.
+/// Headers of every answer, unless the answer sets the header itself. The page loads from its own
+/// server only, is shown in no frame, and sends other servers no referrer.
 const HEADERS: [(HeaderName, HeaderValue); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -54,7 +54,8 @@ const HEADERS: [(HeaderName, HeaderValue); 5] = [
 pub enum ConsoleMode {
     /// The paths answer 404.
     Off,
-    /// The page offers no changes. Not a right: requests are judged all the same.
+    /// The page offers no changes. This is no access check: requests are judged by their own
+    /// rights.
     #[default]
     Read,
     /// The page offers changes.
@@ -141,7 +142,7 @@ impl Console {
         path.strip_prefix(ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Answers a request.
+    /// Answers a request for a path of the console, and counts it by its status code.
     pub fn call<B>(&self, request: &Request<B>) -> Response<Body> {
         let mut response = self.answer(request.method(), request.uri().path(), request.headers());
         for (name, value) in HEADERS {
@@ -216,7 +217,7 @@ impl PackedFile {
     }
 }
 
-/// Whether the client takes gzip.
+/// Whether the client accepts gzip, by `Accept-Encoding`.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|coding| {
@@ -229,7 +230,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether `If-None-Match` has the tag.
+/// Whether `If-None-Match` has the tag, compared weakly, or `*`.
 fn has_tag(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     values

@@ -16,8 +16,8 @@ use headwater_types::{Access, AuthRefusal, KeyRange, Refusal as Refused, Space};
 
 const X_CONSUL_TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
 
-/// The secret of a request: `?token`, `X-Consul-Token`, or `Authorization: Bearer`, in this order.
-/// An empty one counts as none.
+/// The secret of a request: the first one that is not empty of `?token`, `X-Consul-Token` and
+/// `Authorization: Bearer`. `None` without any.
 pub(super) fn secret_of(query: &Query, headers: &HeaderMap) -> Option<Secret> {
     let of_header = |name: &HeaderName| headers.get(name)?.to_str().ok();
     let bearer = || {
@@ -34,8 +34,8 @@ pub(super) struct Right<'a> {
     space: Space,
     range: KeyRange,
     access: Access,
-    /// The name in the text of a refusal. `None` in spaces without names, and if the request may
-    /// not read the name.
+    /// The name in the text of a refusal. `None` for the right to a whole space, and if the request
+    /// may not read the name: the refusal then shows no name.
     name: Option<Cow<'a, str>>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Right<'a> {
         Self { access, ..self }
     }
 
-    /// The same right. Without its name if the request may not read the name: for the name of a
+    /// The same right, but without its name if the request may not read the name. For the name of a
     /// stored row, which a refusal must not reveal.
     fn discreet(self, authorizer: &Authorizer) -> Self {
         let may_read = self.clone().with(Access::READ).is_given_by(authorizer);
@@ -165,12 +165,12 @@ impl Call {
         }
     }
 
-    /// The rights of the request, as of now. An error if its credentials are refused.
+    /// The rights of the request, as of now. Refused if its credentials are invalid.
     pub(super) fn authorizer(&self) -> Result<Authorizer, Refusal> {
         self.node().authorizer(&self.context()?).map_err(of_judging)
     }
 
-    /// Refuses a request that lacks a right.
+    /// Refuses (403) a request that lacks `right`.
     pub(super) fn require(&self, right: &Right<'_>) -> Result<(), Refusal> {
         let authorizer = self.authorizer()?;
         if right.is_given_by(&authorizer) { Ok(()) } else { Err(right.denied(&authorizer)) }
@@ -183,8 +183,8 @@ impl Call {
         if right.is_given_by(&authorizer) { Ok(()) } else { Err(right.discreet(&authorizer).denied(&authorizer)) }
     }
 
-    /// Refuses a request that has this access to no name of the space. The refusal shows no name,
-    /// so it is the same whether the row exists or not.
+    /// Refuses (403) a request that has this access to no name of the space. The refusal shows no
+    /// name, so it is the same whether the row exists or not.
     pub(super) fn require_some(&self, space: Space, access: Access) -> Result<(), Refusal> {
         let authorizer = self.authorizer()?;
         match authorizer.rights().is_none_or(|rights| rights.touches(space, &KeyRange::all(), access)) {

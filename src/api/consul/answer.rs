@@ -1,9 +1,9 @@
 //! Answers: a body, Consul's headers, or an error as plain text (spec: consul §8.1, §8.2).
 //!
-//! Owns the one table from errors of the node to status codes of this face. Invariant: every answer
-//! to a request that can wait for a change carries `X-Consul-Index`, which is never zero, and in
-//! `headwater-index` the index of the state that was read; the answer to a write has the index of
-//! the write there.
+//! Owns the one table from errors of the node to status codes of this face. Invariant: every
+//! answer, other than a refusal, to a request that can wait for a change has two headers.
+//! `X-Consul-Index` is never zero; `headwater-index` is the log index of the state that was read.
+//! In the answer to a write, `headwater-index` is the log index of the write.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -36,7 +36,8 @@ pub(super) struct Answer {
     body: Bytes,
     content_type: Option<&'static str>,
     meta: Option<Meta>,
-    /// The log index of the state that was read, or of the write; sent as `headwater-index`.
+    /// The log index of the state that was read, or of the write; sent as `headwater-index` unless
+    /// it is `None`.
     state: Option<LogIndex>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -53,13 +54,13 @@ pub(super) struct Meta {
 }
 
 impl Answer {
-    /// JSON in one line.
+    /// An answer of JSON in one line.
     pub(super) fn json(value: &impl Serialize) -> Self {
         let body = serde_json::to_vec(value).expect("what is answered has texts for keys");
         Self::with(StatusCode::OK, body.into(), Some("application/json"))
     }
 
-    /// Indented JSON with a final newline.
+    /// An answer of indented JSON with a final newline.
     pub(super) fn pretty(value: &impl Serialize) -> Self {
         let mut body = Vec::new();
         let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
@@ -110,12 +111,14 @@ impl Answer {
         self
     }
 
-    /// Adds the header of a list that lacks the elements which the request may not read.
+    /// Adds the header that tells that elements were left out, because the request may not read
+    /// them.
     pub(super) fn filtered(self) -> Self {
         self.header(X_CONSUL_FILTERED, HeaderValue::from_static("true"))
     }
 
-    /// Adds `X-Consul-Reason`, which explains the status of a health endpoint.
+    /// Adds `X-Consul-Reason`, which explains the status of a health endpoint. Left out if `reason`
+    /// cannot stand in a header.
     pub(super) fn reason(self, reason: &str) -> Self {
         match HeaderValue::from_str(reason) {
             Ok(value) => self.header(X_CONSUL_REASON, value),
@@ -170,12 +173,12 @@ impl Refusal {
         Self { status, text: text.into(), is_stale: false, is_indeterminate: false, allow: None }
     }
 
-    /// A refusal of a request that is malformed (400).
+    /// A refusal (400) of a request that is malformed, or that a rule forbids.
     pub(super) fn bad(text: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, text)
     }
 
-    /// A refusal of a request for a name that does not exist (404).
+    /// A refusal (404) of a request for a name that does not exist.
     pub(super) fn not_found(text: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, text)
     }

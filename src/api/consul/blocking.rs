@@ -1,9 +1,10 @@
 //! Blocking queries: an answer at once, or after the next change (spec: consul §3.7).
 //!
-//! Owns the loop, and nothing about its subject: an endpoint brings a read, which returns the index
-//! of its result, and a wake-up. Invariant: a client that passes the last index loses no change. It
-//! is answered before its deadline in three cases only: the index has grown, the client's index is
-//! of another history, or the node stops. At the deadline it gets the current result.
+//! Owns the loop, and knows no subject: an endpoint passes a read, which returns the query index of
+//! its result, and a wait for a change. Invariant: a client that passes the last index loses no
+//! change. It gets a result before its deadline in three cases only: the query index is above the
+//! client's, the client's index is of another lineage, or the node stops. At the deadline it gets
+//! the current result. A refusal, such as for a lost right, ends the wait too.
 
 use std::future::Future;
 use std::time::Instant;
@@ -42,12 +43,13 @@ pub(super) enum WaitEnd {
     Ended,
 }
 
-/// Reads until the result is newer than the client's index, or the wait has ended. `read` is called
-/// with the context and consistency of each attempt; `changed` resolves once the subject may have
-/// changed after an index, or with [`WaitEnd::Ended`] at the latest at the deadline.
-/// `still_permitted` refuses a request whose right is gone; it is called after each change of
-/// rights, so that the wait ends then and not with the next change of the subject. The result is
-/// not judged again: the caller does that. Refused with 429 if too many requests wait already.
+/// Calls `read` once; with `?index`, again until the query index is above the client's, the
+/// client's index is found to be of another lineage, or the wait has ended. `read` gets the context
+/// and the consistency of each attempt; `changed` resolves once the subject may have changed after
+/// an index, or with [`WaitEnd::Ended`] at the latest at the deadline. `still_permitted` refuses a
+/// request whose right is gone; it is called when the wait begins and after each change of rights,
+/// so that the wait ends then and not with the next change of the subject. The result is not
+/// judged: the caller does that. Refused with 429 if too many requests wait already.
 pub(super) async fn query<T, Reading, Waiting>(
     call: &Call,
     freshness: &Freshness,
@@ -119,7 +121,7 @@ where
 }
 
 /// Waits until a row of the access control lists has changed after the log index `after`.
-/// [`WaitEnd::Ended`] at the deadline.
+/// [`WaitEnd::Ended`] if none has by the deadline.
 pub(super) async fn acl_changed(call: &Call, after: LogIndex, deadline: Instant) -> Result<WaitEnd, Refusal> {
     let mut changes = call.node().follow_acl();
     let changed = changes.wait_for(|index| *index > after);
@@ -130,7 +132,7 @@ pub(super) async fn acl_changed(call: &Call, after: LogIndex, deadline: Instant)
 }
 
 /// Waits until one of the subjects may have changed after the log index `after`. [`WaitEnd::Ended`]
-/// at the deadline.
+/// at the deadline, or if the node stops.
 pub(super) async fn catalog_changed(
     node: &Node,
     subjects: &[CatalogSubject],
@@ -140,8 +142,9 @@ pub(super) async fn catalog_changed(
     woken(node.follow().wait_for_catalog(subjects, after, deadline).await)
 }
 
-/// The end of a wait for a change, by the node's answer. A stop of the node ends the wait without a
-/// change: the client gets the current result, and continues at another node.
+/// The end of a wait for a change, from the node's answer: whether something changed before the
+/// deadline. A stop of the node ends the wait without a change: the client gets the current result,
+/// and continues at another node.
 pub(super) fn woken(waited: Result<bool, NodeError>) -> Result<WaitEnd, Refusal> {
     match waited {
         Ok(true) => Ok(WaitEnd::Changed),

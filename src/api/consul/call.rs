@@ -1,4 +1,4 @@
-//! One request, parsed: the end of its path, its query, its body, its consistency and its wait.
+//! One parsed request: the end of its path, its query and its body, its consistency and its wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ const WAIT_MAX: Duration = Duration::from_secs(CONSUL_WAIT_SECONDS_MAX);
 /// One request of Consul's HTTP API.
 pub(super) struct Call {
     pub(super) shared: Arc<Shared>,
-    /// The rest of the path after the endpoint's, percent-decoded; empty if there is none.
+    /// The part of the request's path after the endpoint's path, percent-decoded; may be empty.
     rest: Vec<u8>,
     pub(super) query: Query,
     pub(super) headers: HeaderMap,
@@ -37,14 +37,14 @@ pub(super) struct Call {
     pub(super) secret: Option<Secret>,
     /// Whether something was left out of the answer because the token may not see it.
     pub(super) has_hidden: AtomicBool,
-    /// The client, as `api::access` has admitted it.
+    /// The principal and the client that `api::access` has admitted.
     pub(super) caller: Caller,
 }
 
 impl Call {
     /// Parses a request; its caller is anonymous until [`made_by`](Self::made_by). Refuses a path
-    /// or query that is not percent-encoded, a namespace, partition or peer, and another
-    /// datacenter.
+    /// or query that is not percent-encoded, a parameter for a namespace, partition or peer, and
+    /// another datacenter.
     pub(super) fn new(
         shared: Arc<Shared>,
         rest: &str,
@@ -101,19 +101,19 @@ impl Call {
         Ok(RequestContext { principal: self.principal(), ..self.caller.clone().fill(ctx) })
     }
 
-    /// The rest of the path after the endpoint's, which may be empty or not UTF-8.
+    /// The part of the request's path after the endpoint's path. It may be empty, or not UTF-8.
     pub(super) fn rest_bytes(&self) -> &[u8] {
         &self.rest
     }
 
-    /// The rest of the path after the endpoint's. Refused (400) with the text `missing` if it is
-    /// empty, and if it is not UTF-8.
+    /// The part of the request's path after the endpoint's path. Refused (400) if it is empty, with
+    /// the text `missing`, and if it is not UTF-8.
     pub(super) fn rest(&self, missing: &str) -> Result<&str, Refusal> {
         let text = std::str::from_utf8(&self.rest).map_err(|_| Refusal::bad("the path is not UTF-8"))?;
         if text.is_empty() { Err(Refusal::bad(missing)) } else { Ok(text) }
     }
 
-    /// The body as a JSON value.
+    /// The body as a JSON value. Refused (400) if it is no JSON.
     pub(super) fn json(&self) -> Result<serde_json::Value, Refusal> {
         decode::json(&self.body)
     }
@@ -170,7 +170,8 @@ impl Wait {
 
 impl Freshness {
     /// Reads the parameters of the query. `silence` is the time since the last contact with the
-    /// leader, which `?max_stale` is compared with; `None` without any contact.
+    /// leader; `None` without any contact. With `?max_stale`, the read is stale only if `silence`
+    /// is at most that long; else it is linearizable.
     fn read(query: &Query, silence: Option<Duration>) -> Result<Self, Refusal> {
         let wait = match query.get("index") {
             None | Some("") => 0,
@@ -208,7 +209,7 @@ impl Freshness {
     }
 }
 
-/// The query of a URL, in its order. Unknown parameters are ignored.
+/// The parameters of a URL's query, in their order. Names are not checked.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -241,7 +242,8 @@ impl Query {
         self.get(name).is_some()
     }
 
-    /// A boolean as Go reads it: one of Go's words, or true if it has no value. False if missing.
+    /// A boolean parameter: one of Go's words, or true if it has no value. False if it is missing;
+    /// refused (400) for any other text.
     pub(super) fn switch(&self, name: &str) -> Result<bool, Refusal> {
         match self.get(name) {
             None => Ok(false),

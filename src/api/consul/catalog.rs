@@ -21,7 +21,7 @@ use headwater_types::catalog::{
     self, CatalogTable, CheckServiceNode, Deregistration, DeregistrationTarget, Registration,
 };
 
-/// Registers a node, an instance on it and checks, in one log entry.
+/// Registers a node, and optionally an instance on it and checks, in one log entry.
 pub(super) async fn register(call: Call) -> Result<Answer, Refusal> {
     let registration = read_registration(&call, &Object::of(&call.json()?)?)?;
     rights::require_registration(&call, &registration).await?;
@@ -55,8 +55,8 @@ fn read_registration(call: &Call, body: &Object<'_>) -> Result<Registration, Ref
     })
 }
 
-/// Removes an instance with its checks, or a check, or a node with everything on it. A missing one
-/// counts as removed.
+/// Removes the instance `ServiceID` with its checks; else the check `CheckID`; without both, the
+/// node with everything on it. A missing one counts as removed.
 pub(super) async fn deregister(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -80,7 +80,7 @@ pub(super) async fn datacenters(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[call.node().datacenter()]))
 }
 
-/// The nodes of the catalog.
+/// The nodes of the catalog that the request may see and that match `?filter` and `?node-meta`.
 pub(super) async fn nodes(call: Call) -> Result<Answer, Refusal> {
     let (filter, narrow) = (Filter::of(&call, shape::NODE)?, InstanceFilter::of(&call));
     let subjects = vec![CatalogSubject::Table(CatalogTable::Nodes)];
@@ -112,7 +112,8 @@ async fn read_node(call: &Call) -> Result<super::lookup::LookUp<NodeAndServices>
     Ok(look_up)
 }
 
-/// A node, and the instances on it by id. `null` if there is no such node.
+/// A node, and the instances on it by id. `null` if there is no such node, or the request may not
+/// see it.
 pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let look_up = read_node(&call).await?;
@@ -128,7 +129,8 @@ pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &Body { node: shapes::node(node, call.node().datacenter()), services }))
 }
 
-/// A node and the list of instances on it; if there is no such node, a null node and an empty list.
+/// A node and the list of instances on it. A null node and an empty list if there is no such node,
+/// or the request may not see it.
 pub(super) async fn node_services(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let look_up = read_node(&call).await?;
@@ -148,7 +150,8 @@ pub(super) async fn node_services(call: Call) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &body))
 }
 
-/// Every service's name, with the tags of its instances that match the request.
+/// The names of all services, each with the tags of its instances. With `?filter` or `?node-meta`,
+/// only of instances that match.
 pub(super) async fn services(call: Call) -> Result<Answer, Refusal> {
     let (filter, narrow) = (Filter::of(&call, shape::CATALOG_SERVICE)?, InstanceFilter::of(&call));
     let mut subjects = vec![CatalogSubject::Table(CatalogTable::Services)];
@@ -201,8 +204,8 @@ async fn service_of(call: Call, reach: Reach) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &services.collect::<Vec<_>>()))
 }
 
-/// The services that a terminating gateway stands in for, each with its link's settings. Empty if
-/// there is no such gateway.
+/// The services that a terminating gateway stands in for, each with the TLS settings of its link.
+/// Empty if there is no such gateway.
 pub(super) async fn gateway_services(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::GATEWAY_SERVICE)?;
     let name = call.rest("Missing gateway name")?.to_owned();

@@ -25,7 +25,7 @@ fn check_kind(kind: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Writes the entry of a terminating gateway, or replaces it. The answer is `true`.
+/// Creates or replaces the entry of a terminating gateway. The answer is `true`.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     if call.query.is_there("cas") {
         return Err(Refusal::bad("?cas is not supported for config entries"));
@@ -106,7 +106,8 @@ fn link_of(service: &LinkedService) -> Link<'_> {
     }
 }
 
-/// One entry by kind and name (404 if there is none), or a list of all entries of a kind.
+/// One entry by kind and name, 404 if there is none. For a path without a name, the list of all
+/// entries of the kind that the request may see.
 pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     let path = call.rest("Missing config entry kind")?;
     let (kind, name) = path.split_once('/').unwrap_or((path, ""));
@@ -139,7 +140,7 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     }
 }
 
-/// Removes an entry by kind and name. The answer is an empty object.
+/// Removes an entry by kind and name, if it exists. The answer is an empty object.
 pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
     let path = call.rest("Missing config entry kind")?;
     let (kind, name) = path.split_once('/').unwrap_or((path, ""));

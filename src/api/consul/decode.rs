@@ -1,5 +1,5 @@
-//! Bodies of requests: JSON. Letter case in names of members does not matter; unknown members are
-//! ignored.
+//! Bodies of requests: JSON. Letter case and underscores in names of members do not matter; unknown
+//! members are ignored.
 //!
 //! Go matches names without regard to case, and Consul's agent takes `enable_tag_override` for
 //! `EnableTagOverride`; so case and underscores do not count here. Unlike Consul, unknown members
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::answer::Refusal;
 use headwater_api_shared::duration;
 
-/// Reads a body that is one JSON value.
+/// Reads a body that is one JSON value. Refused (400) if it is none.
 pub(super) fn json(body: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(body).map_err(|error| failed(&error.to_string()))
 }
@@ -25,7 +25,7 @@ pub(super) fn failed(why: &str) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, format!("Request decode failed: {why}"))
 }
 
-/// The members of a JSON object, and its path in the body, which refusals name.
+/// The members of a JSON object, and the object's path in the body, which refusals name.
 #[derive(Clone, Debug)]
 pub(super) struct Object<'a> {
     at: String,
@@ -33,8 +33,8 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// The members of `value`, a whole body: their paths begin here. Refused if it is not an
-    /// object.
+    /// The members of `value`, a whole body: their paths are their names alone. Refused (400) if it
+    /// is not an object.
     pub(super) fn of(value: &'a Value) -> Result<Self, Refusal> {
         match value {
             Value::Object(members) => Ok(Self { at: String::new(), members }),
@@ -42,7 +42,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The member `name`, unchanged. `None` if it is missing or null.
+    /// The value of the member `name`. `None` if it is missing or null. An exact name wins over a
+    /// name in another spelling.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         let found = self
             .members
@@ -156,8 +157,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The member `name`, a duration: Go's text, or a number of nanoseconds. Zero if the member is
-    /// missing, null or empty. A negative one is refused.
+    /// The member `name`, a duration: a text in Go's form (`10s`), or a number of nanoseconds. Zero
+    /// if the member is missing, null or empty. A negative one is refused.
     pub(super) fn duration(&self, name: &str) -> Result<Duration, Refusal> {
         match self.get(name) {
             None => Ok(Duration::ZERO),
@@ -176,7 +177,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Whether `written` is `name`, without regard to case and underscores. `name` has no underscores.
+/// Whether `written` is `name`, without regard to case and underscores. `name` must not have
+/// underscores.
 pub(super) fn is_same_name(written: &str, name: &str) -> bool {
     // Called for every member of an object for each name that is missing, so it allocates nothing.
     fn folded(text: &str) -> impl Iterator<Item = u8> {

@@ -11,12 +11,13 @@ use super::shapes;
 use headwater_node::{CatalogSubject, Consistency, Read};
 use headwater_types::catalog::{CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed};
 
-/// The instances of a service with their nodes and checks.
+/// The instances of a service with their nodes and checks, narrowed by the query.
 pub(super) async fn service(call: Call) -> Result<Answer, Refusal> {
     instances_of(call, Reach::Direct).await
 }
 
-/// The instances through which clients reach a service in the mesh, with their nodes and checks.
+/// The instances through which clients reach a service in the mesh, with their nodes and checks,
+/// narrowed by the query.
 pub(super) async fn connect(call: Call) -> Result<Answer, Refusal> {
     instances_of(call, Reach::Connect).await
 }
@@ -38,7 +39,7 @@ fn checks(call: &Call, filter: &Filter, mut look_up: LookUp<Vec<Arc<Check>>>) ->
     Ok(look_up.answer(call, &filter.keep(look_up.found.value.iter().map(|it| shapes::check(it)).collect())))
 }
 
-/// The checks of a node and of everything on it.
+/// The checks of a node and of the instances on it.
 pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::CHECK)?;
     let name = call.rest("Missing node name")?.to_owned();
@@ -72,7 +73,7 @@ pub(super) async fn service_checks(call: Call) -> Result<Answer, Refusal> {
     checks(&call, &filter, look_up)
 }
 
-/// The checks with the status in the path, or all of them for `any`.
+/// The checks with the status that the path names; all checks for `any`.
 pub(super) async fn state(call: Call) -> Result<Answer, Refusal> {
     let (filter, narrow) = (Filter::of(&call, shape::CHECK)?, Arc::new(InstanceFilter::of(&call)));
     let status = match call.rest("Missing check state")? {

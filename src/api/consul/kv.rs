@@ -49,8 +49,8 @@ impl EntryBody {
     }
 }
 
-/// One key; with `?recurse` all keys with a prefix; with `?keys` their paths alone. 404 if there is
-/// none, except for the paths of the empty prefix.
+/// One key; with `?recurse`, all keys with the path as their prefix; with `?keys`, only the paths
+/// of those keys. 404 if no key is found; but an empty list for `?keys` with the empty prefix.
 pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     let freshness = call.freshness()?;
@@ -86,8 +86,8 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[EntryBody::of(&entry)]).meta(meta))
 }
 
-/// Refuses a list of the keys with a prefix if the request's credentials are invalid. With the
-/// setting `acl.key-list-policy`, also if the request lacks the right to list the prefix.
+/// Refuses a request for the keys with a prefix if its credentials are invalid. With the setting
+/// `acl.key-list-policy`, also if the request lacks the right to list the prefix.
 fn require_list(call: &Call, prefix: &[u8]) -> Result<(), Refusal> {
     match call.node().acl().options().key_list_policy {
         true => call.require(&Right::keys(prefix, Access::LIST)),
@@ -153,9 +153,9 @@ fn nothing(meta: Meta) -> Answer {
     Answer::empty().status(StatusCode::NOT_FOUND).meta(meta)
 }
 
-/// Writes a key: always; with `?cas`, if the key's `ModifyIndex` is that number; with `?acquire`,
-/// if the session gets the lock; with `?release`, if it holds the lock. The answer is `true` if the
-/// key was written, else `false`.
+/// Writes a key: always; with `?cas`, if the key's `ModifyIndex` is that number, or for 0 if the
+/// key does not exist; with `?acquire`, if the session gets the lock; with `?release`, if the
+/// session holds the lock. The answer is `true` if the key was written, else `false`.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     check_path(&path)?;
@@ -198,7 +198,7 @@ async fn run(call: &Call, op: KvOp) -> Result<Answer, Refusal> {
     Ok(call.answer(&done.value).at(done.index))
 }
 
-/// Refuses an empty path, and one of more than [`CONSUL_PATH_BYTES_MAX`] bytes.
+/// Refuses (400) an empty path, and one of more than [`CONSUL_PATH_BYTES_MAX`] bytes.
 pub(super) fn check_path(path: &[u8]) -> Result<(), Refusal> {
     match path.len() {
         0 => Err(Refusal::bad(MISSING_KEY)),
@@ -207,7 +207,7 @@ pub(super) fn check_path(path: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses a request with two or more of these parameters.
+/// Refuses (400) a request with two or more of the parameters `names`.
 fn conflicts(call: &Call, names: &[&str]) -> Result<(), Refusal> {
     let there: Vec<&str> = names.iter().copied().filter(|name| call.query.is_there(name)).collect();
     match there.as_slice() {
@@ -221,8 +221,9 @@ fn number(call: &Call, name: &str) -> Result<Option<u64>, Refusal> {
     text.parse().map(Some).map_err(|_| Refusal::bad(format!("Invalid value for ?{name}: {text:?} is no number")))
 }
 
-/// Cuts each path after the first separator that begins at byte `from` or later, and merges equal
-/// results. They are adjacent, because the paths are in order. An empty separator cuts nothing.
+/// Cuts each path after the first separator that begins at byte `from` or later, and keeps one of
+/// equal results. Equal results are adjacent, because the paths are in order. The separator stays
+/// at the end of the result. An empty separator cuts nothing.
 fn fold(paths: impl Iterator<Item = Bytes>, from: usize, separator: &[u8]) -> Vec<Bytes> {
     let mut folded: Vec<Bytes> = Vec::new();
     for path in paths {

@@ -20,7 +20,7 @@ pub(super) struct LookUp<T> {
 }
 
 impl<T> LookUp<T> {
-    /// An answer of `value` with the headers of this read.
+    /// The answer `value`, as JSON, with the headers of this read.
     pub(super) fn answer(&self, call: &Call, value: &impl Serialize) -> Answer {
         call.answer(value).meta(self.meta())
     }
@@ -31,9 +31,9 @@ impl<T> LookUp<T> {
     }
 }
 
-/// Calls `read`; with `?index`, again after each change of one of the subjects, until the result is
-/// newer than that index or the wait ends. The wait ends with a refusal when the token is not valid
-/// any more.
+/// Calls `read` once; with `?index`, again after each change of one of the subjects, until the
+/// query index is above that index or the wait ends. The wait ends with a refusal when the token is
+/// not valid any more.
 pub(super) async fn look_up<T, Reading>(
     call: &Call,
     subjects: Vec<CatalogSubject>,
@@ -80,8 +80,8 @@ pub(super) enum Reach {
 }
 
 /// The instances of the path's service that the request may see, narrowed by `?passing`, `?tag`,
-/// `?node-meta` and the filter; a terminating gateway is narrowed by `?passing` alone. `json` gives
-/// the form of an instance that the filter tests.
+/// `?node-meta` and the filter; with [`Reach::Connect`], a terminating gateway is narrowed by
+/// `?passing` alone. `json` gives the form of an instance that the filter tests.
 pub(super) async fn instances(
     call: &Call,
     reach: Reach,

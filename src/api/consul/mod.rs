@@ -1,5 +1,5 @@
 //! Consul's HTTP API, below `/v1/` (spec: consul §8): the service catalog, health, this node as an
-//! agent.
+//! agent, keys, sessions, transactions, and access control lists.
 //!
 //! Owns paths, queries, bodies and headers as Consul's client libraries expect them. `fsm::catalog`
 //! owns the rules of registrations, and the index of each change. One file for each group of
@@ -74,7 +74,7 @@ pub struct Consul {
 struct Shared {
     node: Node,
     options: ApiOptions,
-    /// Permits for blocking queries that wait for a change; [`CONSUL_WAITING_MAX`] in all.
+    /// Shares of blocking queries that wait for a change; [`CONSUL_WAITING_MAX`] in all.
     waiting: Shares,
 }
 
@@ -95,10 +95,10 @@ impl Consul {
         Ok(Self { shared: Arc::new(shared), requests })
     }
 
-    /// Whether a path is `/v1` or below it, except the watcher's `/v1/watch`. It need not be
-    /// served.
+    /// Whether a path is `/v1` or below it, but is neither `/v1/watch` nor `/v1/store` nor below
+    /// one of these. It need not be served.
     pub fn owns(path: &str) -> bool {
-        // The watcher serves `/v1/watch`, and the store's API is below `/v1/store`.
+        // The watcher serves `/v1/watch`, and the gateway serves the store's API below `/v1/store`.
         let below =
             |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         below("/v1") && !below("/v1/watch") && !below("/v1/store")
@@ -148,8 +148,8 @@ impl Consul {
     }
 }
 
-/// The refusal of a path without an endpoint: 404 for a path of Consul's that is not served, too.
-/// Clients check for this code.
+/// The refusal (404) of a path without an endpoint. Its text gives the reason if the path is one of
+/// Consul's that is not served. Clients check for this code.
 fn nothing_at(path: &str) -> Refusal {
     Refusal::not_found(absent::reason(path).unwrap_or_else(|| format!("there is nothing at {path}")))
 }
@@ -165,8 +165,8 @@ pub fn served_paths() -> impl Iterator<Item = (&'static Method, &'static str)> {
     routes::ENDPOINTS.iter().flat_map(methods)
 }
 
-/// The answer to a request that is refused for its principal: unknown credentials, or a missing
-/// right.
+/// The answer to a request that the access checks refuse, in Consul's words. Unknown or outdated
+/// credentials are 403 `ACL not found`.
 pub fn refused(error: NodeError) -> Response<Body> {
     access::of_judging(error).into_response()
 }

@@ -17,15 +17,14 @@ use headwater_types::catalog::{
     Check, CheckDefinition, CheckStatus, Locality, Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights,
 };
 
-/// JSON members of a proxy's configuration that the server does not interpret: they are kept as
-/// JSON.
+/// Members of `Proxy` that the server does not interpret: they are kept as JSON.
 const PROXY_MORE: [&str; 7] =
     ["Config", "Upstreams", "MeshGateway", "Expose", "TransparentProxy", "EnvoyExtensions", "AccessLogs"];
-/// JSON members of `Connect` that the server does not interpret: they are kept as JSON.
+/// Members of `Connect` that the server does not interpret: they are kept as JSON.
 const CONNECT_MORE: [&str; 2] = ["SidecarService", "PeerMeta"];
 
-/// Refuses a namespace or partition other than `default`, and a peer other than `local`. A missing
-/// or empty one is accepted.
+/// Refuses (400) a namespace or partition other than `default`, and a peer other than `local`. A
+/// missing or empty one is accepted.
 pub(super) fn check_tenancy(object: &Object<'_>) -> Result<(), Refusal> {
     for (name, only) in [("Namespace", "default"), ("Partition", "default"), ("PeerName", "local")] {
         let given = object.text(name)?;
@@ -36,7 +35,7 @@ pub(super) fn check_tenancy(object: &Object<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The member `Locality`. `None` if it is missing.
+/// The member `Locality`. `None` if it is missing or null.
 pub(super) fn locality(object: &Object<'_>) -> Result<Option<Locality>, Refusal> {
     let Some(locality) = object.object("Locality")? else { return Ok(None) };
     Ok(Some(Locality { region: locality.text("Region")?, zone: locality.text("Zone")? }))
@@ -114,13 +113,14 @@ fn more(object: &Object<'_>, names: &[&str], message: &str) -> String {
     Value::Object(tree::named(members, &mesh::message(message))).to_string()
 }
 
-/// The status of the name `text`: `passing`, `warning` or `critical`. Refused for any other text.
+/// The status with the name `text`: `passing`, `warning` or `critical`. Refused (400) for any other
+/// text.
 pub(super) fn status(text: &str) -> Result<CheckStatus, Refusal> {
     let unknown = || Refusal::bad(format!("Invalid check status {text:?}: there are passing, warning and critical"));
     CheckStatus::from_text(text).ok_or_else(unknown)
 }
 
-/// A check in the catalog's form. Without a status it has the default one.
+/// A check in the catalog's form. Without a status it has the default status.
 pub(super) fn health_check(object: &Object<'_>) -> Result<Check, Refusal> {
     check_tenancy(object)?;
     let given = object.text("Status")?;
@@ -195,8 +195,8 @@ pub(super) fn check_definition(object: &Object<'_>) -> Result<CheckDefinition, R
     })
 }
 
-/// A check in the agent's form. `None` if no member is set: some clients send an empty object for
-/// no check.
+/// A check in the agent's form. `None` if all its members have their default values: some clients
+/// send an empty object for no check.
 pub(super) fn agent_check(object: &Object<'_>) -> Result<Option<Check>, Refusal> {
     check_tenancy(object)?;
     let definition = check_definition(object)?;

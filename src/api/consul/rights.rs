@@ -2,8 +2,8 @@
 //!
 //! Owns the walk through registrations and transactions, with Consul's texts. The state machine
 //! judges again when it applies a change. Invariants: a change needs the right to the stored row
-//! with the same id, too, so that nobody can take over an instance or a check; a refusal is judged
-//! after the rows were read on which it depends.
+//! with the same id, too, so that nobody can take over an instance or a check; a request is judged
+//! by its rights after the read of the rows that decide which rights it needs.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ async fn stored_check(call: &Call, node: &str, id: &str) -> Result<Option<Arc<Ch
     Ok(catalog.check_on_node(&call.context()?, Consistency::Linearizable, node, id).await?.value.value)
 }
 
-/// Refuses a registration if the token lacks a right to one of its rows, or to a stored row that it
-/// replaces.
+/// Refuses a registration if the token lacks the write right to one of its rows, or to a stored row
+/// that it replaces or renames.
 pub(super) async fn require_registration(call: &Call, registration: &Registration) -> Result<(), Refusal> {
     if call.authorizer()?.is_open() {
         return Ok(());
@@ -138,8 +138,9 @@ impl Needed {
     }
 }
 
-/// The rights to a check: to its service, or its node if it has none; and those to the stored check
-/// with its id. `own` is the check's service if the same request registers it.
+/// The rights that an access to a check needs: to its service, or to its node if it has none; and
+/// those to the stored check with its id. `own` is the check's service if the same request
+/// registers it.
 async fn check_rights(
     call: &Call,
     node: &str,
@@ -237,7 +238,8 @@ fn row_denial(authorizer: &Authorizer, needed: &[Needed]) -> Option<String> {
     Some(lacking.shown(authorizer).denial(authorizer))
 }
 
-/// The rights to a row of a transaction, and to the stored row with the same id.
+/// The rights that an operation on a row needs: to the row that the request gives, and to the
+/// stored row with the same id.
 async fn row_rights(call: &Call, verb: CatalogVerb, row: &TxnRow) -> Result<Vec<Needed>, Refusal> {
     let access = match verb {
         CatalogVerb::Get => Access::READ,

@@ -17,7 +17,7 @@ use headwater_types::limits::{CONSUL_BODY_BYTES_MAX, CONSUL_TXN_BODY_BYTES_MAX, 
 /// Serves one method of one path.
 pub(super) type Handler = fn(Call) -> BoxFuture<'static, Result<Answer, Refusal>>;
 
-/// One path with its methods.
+/// One path with its methods and their handlers.
 pub(super) struct Endpoint {
     pub(super) path: &'static str,
     pub(super) methods: &'static [(Method, Handler)],

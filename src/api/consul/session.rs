@@ -83,7 +83,8 @@ struct Created {
     id: String,
 }
 
-/// Creates a session; the answer has its id.
+/// Creates a session, on this member's node unless the request names another; the answer has its
+/// id.
 pub(super) async fn create(call: Call) -> Result<Answer, Refusal> {
     let body = call.json_or_nothing()?;
     let create = read(&Object::of(&body)?, call.node().name())?;
@@ -176,9 +177,9 @@ fn session_right(node: &str, access: Access) -> Right<'_> {
     Right::name(Space::Session, node, access)
 }
 
-/// Refuses a change of a session without the write right to sessions of its node. For a session
-/// that does not exist, a write right to sessions of any node is enough; a request without one gets
-/// the refusal for an existing session.
+/// Refuses to change a session for a request without the write right to sessions of the session's
+/// node. For a session that does not exist, a write right to sessions of any node is enough; a
+/// request without one gets the same refusal as for an existing session.
 async fn require_write(call: &Call, id: &str) -> Result<(), Refusal> {
     if call.authorizer()?.is_open() {
         return Ok(());
@@ -209,7 +210,8 @@ pub(super) async fn renew(call: Call) -> Result<Answer, Refusal> {
     }
 }
 
-/// A list of the one session with that id; empty if it does not exist.
+/// A list of the one session with that id; empty if it does not exist, or the request may not see
+/// it.
 pub(super) async fn info(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
     let found = look_up(&call, vec![SESSIONS], |node, ctx, consistency| {

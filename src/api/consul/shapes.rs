@@ -54,8 +54,8 @@ struct WeightsJson {
     warning: i32,
 }
 
-/// A service instance without its node: in answers about health and nodes, in transactions, and of
-/// the agent.
+/// A service instance without its node, as answers about health, about nodes and of the agent show
+/// it, and results of transactions.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct ServiceJson<'a> {
@@ -90,7 +90,7 @@ pub(super) struct ServiceJson<'a> {
     modify_index: Option<u64>,
 }
 
-/// A service instance and its node as one flat object.
+/// A service instance and its node as one flat object: the form of `/v1/catalog/service/`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct CatalogServiceJson<'a> {

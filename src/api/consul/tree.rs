@@ -1,4 +1,5 @@
-//! Trees of settings that are kept as JSON: renames their members to the fields of their messages.
+//! Trees of settings that are kept as JSON: renames their members to the fields of protobuf
+//! messages.
 //!
 //! Case and underscores of members do not count (see `decode`), at any depth. Stored trees have one
 //! spelling, so that the same registration in another spelling changes nothing, answers show
@@ -11,8 +12,8 @@ use serde_json::{Map, Value};
 use super::decode::is_same_name;
 use headwater_api_shared::mesh::{is_opaque, message_of};
 
-/// The members, renamed to the fields of `message` that they spell. Members without a field keep
-/// their names.
+/// The members, each renamed to the field of `message` that its name spells, at any depth. Members
+/// without a field keep their names.
 pub(super) fn named(members: Map<String, Value>, message: &MessageDescriptor) -> Map<String, Value> {
     let mut named = Map::new();
     for (name, value) in members {

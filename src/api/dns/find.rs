@@ -2,7 +2,7 @@
 //!
 //! Owns the choice of instances: those without a critical check, of the node or of the instance.
 //! Must not know records. Invariant: one question reads one view of this node's own state, and
-//! finds only what the DNS token may read.
+//! finds only nodes and instances that the DNS token may read.
 
 use std::net::IpAddr;
 
@@ -14,16 +14,17 @@ use headwater_node::{Authorizer, Consistency, Member, Node, NodeError, Read, Req
 use headwater_types::catalog::{self, CheckServiceNode, CheckStatus};
 use headwater_types::{Access, Refusal, Space};
 
-/// Names of the tagged addresses for clients in this network, one for each family of addresses, as
+/// Names of the tagged addresses for clients in the local network, one for each address family, as
 /// in Consul.
 const LOCAL_ADDRESSES: [&str; 2] = ["lan_ipv4", "lan_ipv6"];
 
-/// Looks `subject` up in this node's state. Instances are in random order. With `only_passing`,
-/// instances with a warning are left out.
+/// Looks `subject` up in this node's applied state. Instances are in random order, without those
+/// that have a critical check. With `only_passing`, also without those that have a warning. A row
+/// that the DNS token may not read counts as missing.
 ///
 /// # Errors
 ///
-/// Those of the read path.
+/// Those of a serializable read, such as that this node does not serve yet.
 pub(super) async fn find(
     node: &Node,
     ctx: &RequestContext,
@@ -60,7 +61,8 @@ pub(super) async fn find(
     Ok(read)
 }
 
-/// The rights of DNS questions. `None` for an unknown token: it has no rights, as in Consul.
+/// The rights of the DNS token. `None` if the token is refused, for example as unknown: it then has
+/// no rights, as in Consul.
 fn authorizer(node: &Node, ctx: &RequestContext) -> Result<Option<Authorizer>, NodeError> {
     match node.authorizer(ctx) {
         Ok(authorizer) => Ok(Some(authorizer)),
@@ -130,8 +132,8 @@ fn word(number: i32) -> u16 {
     u16::try_from(number.max(0)).unwrap_or(u16::MAX)
 }
 
-/// The IP addresses in the members' client URLs, each once. Members with a host name there are left
-/// out.
+/// The IP addresses in the members' client URLs, each once, in ascending order. URLs with a host
+/// name are left out.
 fn servers(members: &[Member]) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> =
         members.iter().flat_map(|member| &member.client_urls).filter_map(|url| address_of(url)).collect();
@@ -140,7 +142,7 @@ fn servers(members: &[Member]) -> Vec<IpAddr> {
     addresses
 }
 
-/// The IP address in `http://ADDRESS:PORT`. `None` for a host name.
+/// The IP address in `http://ADDRESS:PORT`. `None` for a host name, and for a text that is no URL.
 fn address_of(url: &str) -> Option<IpAddr> {
     let uri: http::Uri = url.parse().ok()?;
     let host = uri.host()?;

@@ -13,9 +13,9 @@ pub(super) struct DnsMetrics {
     queries: IntCounterVec,
     seconds: Histogram,
     connections: IntGauge,
-    /// Connections refused because there were too many.
+    /// Connections that were refused because too many were open.
     pub(super) refused_connections: IntCounter,
-    /// Packets that were ignored: no DNS questions.
+    /// Packets that were ignored, because they were no DNS questions.
     pub(super) ignored: IntCounter,
 }
 

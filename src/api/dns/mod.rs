@@ -24,7 +24,7 @@ use self::records::Writer;
 use self::zone::Zone;
 use headwater_node::{ClientKey, Limit, Node, NodeError, RequestContext};
 
-/// Longest time for the look-up of an answer: resolvers ask again, or ask another server, after a
+/// Timeout of the look-up for one question. Resolvers ask again, or ask another server, after a
 /// second or more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -35,7 +35,8 @@ pub struct DnsOptions {
     pub domain: String,
     /// Time to live of answers, seconds.
     pub ttl_seconds: u32,
-    /// Most records in an answer over UDP to a client that accepts no more than 512 bytes, count.
+    /// Most address or SRV records in an answer over UDP to a client that accepts no more than 512
+    /// bytes, count.
     pub udp_answers_max: usize,
     /// Whether an instance with a warning is left out. One with a critical check always is.
     pub only_passing: bool,
@@ -93,8 +94,9 @@ impl DnsService {
         Ok(Self { inner: Arc::new(Inner { node, zone, options, metrics }) })
     }
 
-    /// The answer to a client's `packet`, `REFUSED` if the client is over its rate limit; `None`
-    /// for a packet to ignore.
+    /// The packet that answers `packet`; `None` for a packet to ignore. A question gets `REFUSED`
+    /// if its name is not in the domain or the client is over its rate, and `SERVFAIL` if the
+    /// look-up fails. A malformed packet gets the code for its defect.
     pub async fn answer(&self, packet: &[u8], client: ClientKey, transport: DnsTransport) -> Option<Vec<u8>> {
         if self.inner.node.count_request(client).is_err() {
             return self.refuse(packet, transport, ResponseCode::Refused);
@@ -117,14 +119,15 @@ impl DnsService {
         Some(packet)
     }
 
-    /// The refusal (`SERVFAIL`) of `packet` under overload; `None` for a packet to ignore.
+    /// The refusal (`SERVFAIL`) of `packet` because too many questions are open; `None` for a
+    /// packet to ignore. A malformed packet gets the code for its defect. Counts the refusal.
     pub fn busy(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
         self.inner.node.limit_counters().count(Limit::DnsQueries);
         self.refuse(packet, transport, ResponseCode::ServFail)
     }
 
-    /// The refusal (`FORMERR`) of `packet` because it is longer than a question can be; `None` for
-    /// a packet to ignore.
+    /// The refusal (`FORMERR`) of `packet`, which is longer than a question can be; `None` for a
+    /// packet to ignore. A packet with another defect gets the code for that.
     pub fn too_long(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
         self.refuse(packet, transport, ResponseCode::FormErr)
     }

@@ -13,7 +13,7 @@ use super::DnsTransport;
 use super::records::Answer;
 use headwater_types::limits::DNS_UDP_BYTES_MAX;
 
-/// Bytes of a packet's head.
+/// Length of a packet's head, bytes.
 const HEAD_BYTES: usize = 12;
 /// Largest answer over UDP to a client that states no limit, bytes (RFC 1035 §4.2.1).
 const UDP_BYTES_DEFAULT: u16 = 512;
@@ -33,7 +33,7 @@ pub(super) struct Question {
     reply: Reply,
 }
 
-/// Parts of a question's packet that the answer repeats or obeys.
+/// Parts of a received packet that the answer repeats or obeys.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     metadata: Metadata,
@@ -47,7 +47,7 @@ pub(super) struct Reply {
 pub(super) enum Received {
     /// A question to answer.
     Question(Question),
-    /// A packet to refuse with that code: not a valid question, or one that is not supported.
+    /// A packet to refuse with this code: no valid question, or a question that is not supported.
     Wrong(Reply, ResponseCode),
     /// A packet that is ignored.
     Noise,

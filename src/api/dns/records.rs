@@ -18,9 +18,9 @@ use super::zone::{Zone, host_name};
 pub(super) enum Found {
     /// The domain itself, with the addresses of its servers.
     Apex(Vec<IpAddr>),
-    /// The servers of the domain.
+    /// The name of the domain's servers, with their addresses.
     Servers(Vec<IpAddr>),
-    /// A name that only has names below it.
+    /// A name that has no records, but names below it.
     Between,
     /// Healthy instances, in the order of the answer. If there are none, the name does not exist.
     Instances(Vec<Instance>),
@@ -56,7 +56,7 @@ pub(super) struct Instance {
 /// The address of a node or an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
-    /// An address, and possibly one of the other family.
+    /// An IP address, and one of the other family if there is one.
     At(IpAddr, Option<IpAddr>),
     /// A host name, which resolvers look up by themselves.
     Alias(Name),
@@ -93,12 +93,12 @@ impl Address {
     }
 }
 
-/// The three parts of an answer, and its code.
+/// The code of an answer, and the records of its three sections.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer {
     /// Code of the answer: `NoError` or `NXDomain`.
     pub(super) code: ResponseCode,
-    /// Records of the answer.
+    /// Records of the answer section; empty in a negative answer.
     pub(super) answers: Vec<Record>,
     /// The SOA record, in a negative answer.
     pub(super) authorities: Vec<Record>,
@@ -120,7 +120,8 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The answer to a question for `wanted` about `name`.
+    /// The answer to a question for records of type `wanted` about `name`, from the result of the
+    /// look-up.
     pub(super) fn answer(&self, name: &Name, wanted: RecordType, found: Found) -> Answer {
         let mut answer =
             Answer { code: ResponseCode::NoError, answers: vec![], authorities: vec![], additionals: vec![] };
@@ -174,8 +175,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds the addresses of the wanted type, each once. If no candidate has an IP address of
-    /// either family, adds an alias to the first host name of the candidates.
+    /// Adds the addresses of the wanted type, each once, at most `answers_max`. If no candidate has
+    /// an IP address of either family, adds an alias to the first host name of the candidates. The
+    /// alias answers only questions for A, AAAA, CNAME and ANY.
     fn addresses(
         &self,
         name: &Name,
@@ -206,8 +208,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds one SRV record for each target and port, and the addresses of the targets in this
-    /// domain.
+    /// Adds one SRV record for each target and port, at most `answers_max`. Adds the addresses of
+    /// targets in this domain as additional records.
     fn services(&self, name: &Name, instances: &[Instance], answer: &mut Answer) {
         let mut seen = BTreeSet::new();
         let mut resolved = BTreeSet::new();
@@ -234,8 +236,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The target name of an instance: its node's, one that spells its address, or its host name.
-    /// `None` if it has none of them.
+    /// The target of an instance's SRV record: the name of its node if it has no address of its
+    /// own, else a name that spells its address, or its host name. `None` if there is no such name.
     fn target(&self, instance: &Instance) -> Option<Name> {
         let of_node = if instance.is_at_node { self.zone.node(&instance.node) } else { None };
         of_node.or_else(|| match &instance.address {
@@ -254,10 +256,12 @@ impl Address {
 
 /// Longest character string of a TXT record, bytes (RFC 1035 §3.3).
 const TEXT_BYTES_MAX: usize = 255;
-/// Prefix of metadata keys that are left out: the value is the whole text, as in Consul.
+/// Prefix of metadata keys that are left out of TXT records: the value is the whole text, as in
+/// Consul.
 const PLAIN_KEY: &str = "rfc1035-";
 
-/// A pair of a node's metadata as a TXT record, in the way of RFC 1464.
+/// A pair of a node's metadata as a TXT record: `KEY=VALUE` by RFC 1464, or the value alone for a
+/// key that begins with `rfc1035-`.
 fn text(key: &str, value: &str) -> TXT {
     let text = match key.to_ascii_lowercase().starts_with(PLAIN_KEY) {
         true => value.to_owned(),

@@ -1,4 +1,4 @@
-//! Answers, by table.
+//! Answers for results of look-ups, by table.
 
 use super::*;
 

@@ -17,7 +17,7 @@ pub(super) struct Zone {
     datacenter: String,
 }
 
-/// The subject that a name asks for. Names and tags are in lower case.
+/// The subject of a question, read from its name. Names and tags are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The domain itself.
@@ -31,7 +31,7 @@ pub(super) enum Subject {
     Service {
         /// Name of the service.
         name: String,
-        /// A tag that an instance must have.
+        /// A tag that an instance must have; `None` for all instances.
         tag: Option<String>,
     },
     /// The healthy instances that give access to a service in the mesh: sidecars, gateways, native
@@ -51,11 +51,11 @@ pub(super) enum Subject {
     Nothing,
 }
 
-/// Labels that give the kind of the labels before them.
+/// Labels that give the kind of the subject, which the labels before them name.
 const KINDS: [&str; 4] = ["service", "connect", "node", "addr"];
 /// The label of the servers' name.
 const SERVERS: &str = "ns";
-/// The label that may follow a datacenter's name.
+/// The label that may follow the datacenter's name.
 const DATACENTER: &str = "dc";
 
 impl Zone {
@@ -160,8 +160,8 @@ impl Zone {
         }
     }
 
-    /// Whether `labels`, which stand between the kind and the domain, are empty or are the name of
-    /// this datacenter, with or without `dc`.
+    /// Whether `labels` are empty, or are the name of this datacenter with or without `dc` after
+    /// it. They stand between the kind and the domain.
     fn is_here(&self, labels: &[&str]) -> bool {
         match labels {
             [] => true,
@@ -181,8 +181,8 @@ fn named(kind: &str, before: &[&str]) -> Subject {
     }
 }
 
-/// Reads `NAME`, `TAG.NAME`, or `_NAME._TAG` (RFC 2782), where the tag `tcp` means any. A tag may
-/// contain dots.
+/// Reads `NAME`, `TAG.NAME`, or `_NAME._TAG` (RFC 2782). The tag of `TAG.NAME` may contain dots;
+/// the label `_tcp` means any tag.
 fn service(labels: &[&str]) -> Subject {
     let subject = |name: &str, tag: Option<String>| Subject::Service { name: name.to_owned(), tag };
     match labels {
@@ -216,7 +216,8 @@ pub(super) fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.bytes().all(is_legal) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// The name that `text` spells. `None` if it cannot be the name of a host.
+/// The name of the host `text`, with or without a dot at its end. `None` if the text cannot be the
+/// name of a host.
 pub(super) fn host_name(text: &str) -> Option<Name> {
     let relative = text.strip_suffix('.').unwrap_or(text);
     relative.split('.').all(is_label).then_some(())?;

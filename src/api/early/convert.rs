@@ -1,5 +1,5 @@
 //! Conversions between the early messages and the types of the store. The messages have fewer
-//! fields than etcd's present ones, and a put keeps the lease.
+//! fields than those of the modern API (`etcdserverpb`), and a put keeps the key's lease.
 
 use headwater_api_etcd::errors::{Failure, Invalid};
 use headwater_api_etcd::validate;
@@ -10,7 +10,7 @@ use headwater_types::{
 };
 
 /// The query of a range request. A revision of at most 0 means the current state, also inside a
-/// transaction; there the modern API takes a negative revision literally.
+/// transaction. There, the modern API takes only 0 for the current state.
 pub(super) fn range(request: pb::RangeRequest) -> Result<RangeQuery, Invalid> {
     validate::key(&request.key)?;
     let at = match request.revision {

@@ -4,7 +4,7 @@
 //! So are too many operations in a transaction, and two writes of one key. A refusal of the
 //! principal of a unary call, and every other error (a malformed request, no leader, a deadline),
 //! is a gRPC status, as in the modern API. Texts are the modern API's in both places; where the
-//! draft allows the refused request, the text continues with advice. No wildcard arms.
+//! draft allows a request that is refused here, the text continues with advice. No wildcard arms.
 
 use tonic::{Code, Status};
 
@@ -32,7 +32,7 @@ pub(crate) fn undecodable(status: Status) -> Status {
     }
 }
 
-/// The text for `header.error`, or `None` if the failure is a status.
+/// The text for `header.error`; `None` if the answer to the failure is a gRPC status.
 pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
     match failure {
         Failure::Node(NodeError::Refused(Refusal::DuplicateKey)) => Some(DUPLICATE_KEY),

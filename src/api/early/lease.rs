@@ -71,8 +71,8 @@ pub(super) fn kept_alive(node: &Node, id: LeaseId, read: Read<Option<i64>>) -> p
     pb::LeaseKeepAliveResponse { header, lease_id: id.get(), ttl: read.value.unwrap_or(0) }
 }
 
-/// Decodes a transaction with attachments. In each branch, operations and attachments together are
-/// at most `ops_max`.
+/// Decodes a transaction with attachments. Refuses it if operations and attachments of one branch
+/// together are more than `ops_max`.
 fn decode(request: pb::LeaseTxnRequest, ops_max: usize) -> Result<LeaseTxn, Invalid> {
     let txn = convert::txn(request.request.unwrap_or_default(), ops_max)?;
     validate_txn(&txn, ops_max)?;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use headwater_node::{CloseReason, Item, KeyWatch, Kv};
 use headwater_types::LogIndex;
 
-/// A source of commits.
+/// A source of commits, such as a watcher.
 pub(super) trait Source {
     type Item;
 
@@ -31,7 +31,7 @@ impl Source for KeyWatch {
 pub(super) enum MergeStep<T> {
     /// A commit, restricted to the changes that one watcher wants.
     Changed(T),
-    /// One of the watchers has ended.
+    /// One of the watchers has ended, for this reason.
     Ended(CloseReason),
 }
 
@@ -73,7 +73,7 @@ impl<W: Source> Merge<W> {
         self.is_raised = true;
     }
 
-    /// Notes that a watcher may be readable.
+    /// Notes that a watcher may have a next commit or have ended.
     pub(super) fn raise(&mut self) {
         self.is_raised = true;
     }
@@ -83,8 +83,8 @@ impl<W: Source> Merge<W> {
         self.watchers.iter().all(Option::is_none)
     }
 
-    /// The next step; `None` if there is none now. `published` returns the index that the feed has
-    /// reached.
+    /// The next step; `None` if there is none now. `published` returns the log index up to which
+    /// the feed has published.
     pub(super) fn next(&mut self, published: impl Fn() -> LogIndex) -> Option<MergeStep<W::Item>> {
         if let Some(token) = self.last.take() {
             self.pull(token);
@@ -106,7 +106,8 @@ impl<W: Source> Merge<W> {
         Some(MergeStep::Changed(item))
     }
 
-    /// Reads the next commit of every watcher into `heads`; the feed has reached `point`.
+    /// Reads the next commit, or the end, of every watcher without a commit in `heads`. The feed
+    /// has reached `point`.
     fn gather(&mut self, point: LogIndex) {
         self.is_raised = false;
         let has_head: HashSet<u64> = self.heads.keys().map(|(_, token)| *token).collect();
@@ -116,7 +117,7 @@ impl<W: Source> Merge<W> {
         self.complete_through = point;
     }
 
-    /// Reads the next commit of one watcher, which has none in `heads`.
+    /// Reads the next commit, or the end, of one watcher, which must have no commit in `heads`.
     fn pull(&mut self, token: u64) {
         let Some(watch) = &mut self.watchers[token as usize] else { return };
         match watch.try_next() {

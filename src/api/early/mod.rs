@@ -85,7 +85,8 @@ impl EarlyService {
         header(&self.node, revision)
     }
 
-    /// An answer, or its error: in the header if the store refused, else as a status.
+    /// The answer to a unary call. A refusal of the store is an answer with `header.error` (see
+    /// `errors`); any other failure is a status.
     fn answer<T: errors::HasErrorHeader>(&self, result: Result<(LogIndex, T), Failure>) -> Result<Response<T>, Status> {
         let failure = match result {
             Ok((index, response)) => return Ok(reply(index, response)),

@@ -1,9 +1,9 @@
 //! The early `watch` service (spec: etcd §7.6): every request adds a key or a prefix, every
 //! response is one event, or one error in its header.
 //!
-//! There are no ids, no acknowledgements and no cancel; after the client closes its side, its
-//! watches continue. Events of all watchers of a stream come merged ([`Merge`]). Invariant: the
-//! header's revision is the event's; for an error it is the current one.
+//! Watches have no ids, are not acknowledged, and cannot be cancelled. They continue after the
+//! client closes its side. Events of all watchers of a stream are merged ([`Merge`]). Invariant:
+//! the header's revision is the event's; for an error it is the current one.
 
 use std::sync::Arc;
 
@@ -39,13 +39,14 @@ pub(crate) struct EarlyStream {
     context: RequestContext,
     session: Arc<Session>,
     watchers: Merge<KeyWatch>,
-    /// The intervals that were watched so far.
+    /// The intervals of all watchers that were added, also of those that have ended.
     ranges: Vec<KeyRange>,
     /// Log index of the last change of rights by which `ranges` were judged.
     judged: LogIndex,
 }
 
-/// The query of a request. The error is a text for `header.error`.
+/// The query of a request: its key or prefix, and its first revision. Revision 0 becomes a `start`
+/// of `None`: watch from now on. The error is a text for `header.error`.
 fn query(request: &pb::WatchRequest) -> Result<WatchQuery, &'static str> {
     let range = match (request.key.is_empty(), request.prefix.is_empty()) {
         (false, true) => KeyRange::One(request.key.clone()),

@@ -7,7 +7,8 @@ use headwater_node::{Consistency, Node, RequestContext};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::{Alarm, AlarmKind, LogIndex, NodeId, SetAlarm};
 
-/// Lists, raises or clears alarms. The answer has the listed alarms, or the one raised or cleared.
+/// Lists, raises or clears alarms. The answer has the listed alarms; or the raised alarm, also if
+/// it was active before; or the cleared alarm, if it was active.
 pub(super) async fn serve(
     node: &Node,
     ctx: &RequestContext,
@@ -37,7 +38,8 @@ pub(super) async fn serve(
 
 #[derive(Debug, PartialEq, Eq)]
 enum AlarmCall {
-    /// All alarms, or those of one kind; of all members even if the request names one, as in etcd.
+    /// List all alarms, or those of one kind; of all members even if the request names one, as in
+    /// etcd.
     List(Option<AlarmKind>),
     Set(SetAlarm),
     /// Deactivation without a kind of alarm: nothing changes.
@@ -72,8 +74,8 @@ fn encode(alarm: &Alarm) -> pb::AlarmMember {
     pb::AlarmMember { member_id: alarm.member.get(), alarm: kind.into() }
 }
 
-/// The alarm in protobuf's text format, with its trailing space: tools search the errors of
-/// `Status` for it.
+/// The alarm in protobuf's text format, with a trailing space: tools search the errors in the
+/// answer of `Status` for this text.
 pub(super) fn text(alarm: &Alarm) -> String {
     format!("memberID:{} alarm:{} ", alarm.member, alarm_name(alarm.kind))
 }

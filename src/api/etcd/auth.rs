@@ -1,8 +1,8 @@
 //! `etcdserverpb.Auth`: users, roles, turning authentication on and off, and tokens (spec: etcd
 //! §4.3, security §3).
 //!
-//! Decodes, asks `node`, encodes. Passwords leave the messages at once, into memory that is
-//! overwritten when it is dropped.
+//! Decodes requests, asks `node`, encodes answers. Passwords are moved out of the messages at once,
+//! into memory that is overwritten when it is dropped.
 
 use tonic::{Request, Response, Status};
 
@@ -47,7 +47,7 @@ impl AuthService {
     }
 }
 
-/// The name of a user, which must not be empty. Checked before the password is hashed, because a
+/// The name of a user; refused if it is empty. Checked before the password is hashed, because a
 /// hash is costly.
 fn named(name: String) -> Result<String, Failure> {
     if name.is_empty() { Err(refused(AuthRefusal::UserEmpty)) } else { Ok(name) }

@@ -22,8 +22,8 @@ impl ClusterService {
         Self { node, options }
     }
 
-    /// Makes a membership change. Returns the id of the member that it is about, and the parts that
-    /// every answer has.
+    /// Makes a membership change. Returns the id of the added, removed, updated or promoted member,
+    /// and the parts that every answer has.
     async fn change<T>(
         &self,
         request: Request<T>,
@@ -103,7 +103,8 @@ impl Cluster for ClusterService {
     }
 }
 
-/// The only URL of a list, which must be `http://host:port`. A slash at its end is removed.
+/// The only URL of a list, which must be `http://host:port`. A slash at its end is removed. The
+/// error tells whether the list has several URLs, or none that is valid.
 fn peer_url(urls: Vec<String>) -> Result<String, Invalid> {
     let [url] = <[String; 1]>::try_from(urls)
         .map_err(|urls| if urls.is_empty() { Invalid::MemberUrls } else { Invalid::SeveralMemberUrls })?;

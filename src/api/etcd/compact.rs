@@ -8,13 +8,13 @@ use headwater_node::{Node, NodeError, RequestContext, Unanswered};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::{Command, Compact, LogIndex, Outcome, Revision};
 
-/// Longest wait for a physical compaction. Also the length of the wait if the client gives no
-/// deadline. The history below the compaction point has no bound, so the deadline of ordinary
-/// requests is too short.
+/// Longest wait for a physical compaction, also the timeout if the client gives none. The history
+/// below the compaction point has no bound, so the deadline of ordinary requests is too short.
 pub(super) const RECLAIM_WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// Proposes a compaction. A physical one then waits, in the context `reclaim`, until the space is
-/// reclaimed. If only that wait fails, the error is indeterminate.
+/// Proposes a compaction. If the request is for a physical one, then waits until the space is
+/// reclaimed; the deadline of `reclaim` bounds this wait, that of `ctx` the proposal. If the wait
+/// fails, the error is indeterminate, although the compaction has taken effect.
 pub(super) async fn run(
     node: &Node,
     ctx: &RequestContext,

@@ -9,7 +9,7 @@ pub(super) fn key_values(kvs: Vec<KeyValue>) -> Vec<mvccpb::KeyValue> {
     kvs.into_iter().map(key_value).collect()
 }
 
-/// A count as a number of the wire, which is signed: too large ones become `i64::MAX`.
+/// A count as the signed number of a message: a larger one than `i64::MAX` becomes `i64::MAX`.
 pub(super) fn count(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

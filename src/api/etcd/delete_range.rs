@@ -16,11 +16,11 @@ pub(super) async fn run(
     Ok((applied.index, convert::deleted(header::full(node, applied.revision), done)))
 }
 
-/// Reads a message as the command that it stands for.
+/// The command of a DeleteRange request.
 ///
 /// # Errors
 ///
-/// The first mistake, by the rules of etcd.
+/// [`Invalid::EmptyKey`] if the key is empty.
 pub fn decode(request: pb::DeleteRangeRequest) -> Result<DeleteRange, Invalid> {
     validate::key(&request.key)?;
     Ok(DeleteRange { range: KeyRange::from_etcd(request.key, request.range_end), prev_kv: request.prev_kv })

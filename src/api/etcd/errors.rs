@@ -20,7 +20,7 @@ pub enum Failure {
     Invalid(Invalid),
     /// The metadata is unreadable.
     Metadata(InvalidMetadata),
-    /// The node refused it or could not do it.
+    /// The node refused the request, or could not carry it out.
     Node(NodeError),
     /// A rule of locks or elections refuses the request.
     Contest(Contest),
@@ -28,20 +28,20 @@ pub enum Failure {
     Mismatch,
 }
 
-/// The reason for which a request about a lock or an election failed (spec: etcd §4.4, §6.1).
+/// The reason why a request about a lock or an election failed (spec: etcd §4.4, §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contest {
     /// The contender's key was removed while it waited for the lock, usually because its lease
     /// ended.
     SessionExpired,
-    /// The caller's key was removed, or removed and created again: its claim does not hold any
-    /// more.
+    /// The client does not lead: its key was removed, or removed and created again.
     NotLeader,
     /// The election has no leader.
     NoLeader,
     /// The field `leader` of the request is missing.
     LeaderMissing,
-    /// The caller's deadline passed before its turn, or while its stream was open.
+    /// The client's deadline passed before it got the lock or the leadership, or while its stream
+    /// was open.
     OutOfTime,
 }
 
@@ -75,9 +75,10 @@ pub enum Invalid {
     ValueProvided,
     /// A put has `ignore_lease` and a lease.
     LeaseProvided,
-    /// A list of a transaction is too long.
+    /// A list of a transaction is too long, or a transaction has too many compares and operations
+    /// in all.
     TooManyOperations,
-    /// A transaction would change a key twice.
+    /// A transaction could change a key twice.
     DuplicateKey,
     /// Sort order or target is unknown.
     SortOption,
@@ -207,7 +208,7 @@ impl From<Failure> for Status {
     }
 }
 
-/// The status at the end of a stream.
+/// The status with which a stream ends, by the reason of its end.
 pub fn stream_ended(end: StreamEnd) -> Status {
     match end {
         StreamEnd::Closed(reason) => etcd_texts::node_status(&reason.into()),

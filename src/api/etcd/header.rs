@@ -1,4 +1,5 @@
-//! Response headers: the answering member, and the state of the answer (spec: etcd §1.1).
+//! Response headers: the answering member, and the revision of the state that was read or written
+//! (spec: etcd §1.1).
 
 use headwater_node::Node;
 use headwater_proto::pb::etcdserverpb::ResponseHeader;

@@ -58,8 +58,8 @@ impl Maintenance for MaintenanceService {
         Ok(reply(read.index, pb::HashResponse { header, hash: fold(read.value) }))
     }
 
-    /// The hash of the keys at the requested revision, so that members can be compared while they
-    /// apply more; at the current one for revision 0.
+    /// The hash of the keys at the requested revision; at the current one for revision 0. With a
+    /// revision, members can be compared while they apply more.
     async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let wanted = (request.revision != 0).then_some(Revision(request.revision));
@@ -73,8 +73,8 @@ impl Maintenance for MaintenanceService {
         Ok(reply(read.index, response))
     }
 
-    /// Reclaims space now; otherwise that happens in the background after a compaction. Requests
-    /// are served meanwhile.
+    /// Rewrites this member's files, so that removed data takes no space on disk. Without this
+    /// call, that happens in the background after a compaction. Requests are served meanwhile.
     async fn defragment(
         &self,
         request: Request<pb::DefragmentRequest>,
@@ -93,8 +93,8 @@ impl Maintenance for MaintenanceService {
         Ok(reply(backup.info.index, snapshot::stream(backup)))
     }
 
-    /// Moves the leadership. Only the leader does so, as in etcd; other members refuse. The answer
-    /// has no header.
+    /// Moves the leadership. Only the leader can, as in etcd; other members refuse the request. The
+    /// answer has no header.
     async fn move_leader(
         &self,
         request: Request<pb::MoveLeaderRequest>,
@@ -105,8 +105,9 @@ impl Maintenance for MaintenanceService {
         Ok(reply(applied, pb::MoveLeaderResponse { header: None }))
     }
 
-    /// The versions are those of Headwater (spec: etcd §4.2): the target is one minor version below
-    /// that of the cluster. The answer has the version of the cluster, and no header.
+    /// Validates, enables or cancels a downgrade. The versions are those of Headwater (spec: etcd
+    /// §4.2): the target is one minor version below that of the cluster. The answer has the version
+    /// of the cluster, and no header.
     async fn downgrade(
         &self,
         request: Request<pb::DowngradeRequest>,

@@ -3,7 +3,7 @@
 //!
 //! Owns the validation rules and the table of failures, which the early face imports. Must not know
 //! how a request is carried out. Invariant: a header is present wherever etcd sends one; its
-//! revision, if it has one, is that of the state that the answer was computed from.
+//! revision, if it has one, is that of the state that was read or written.
 
 mod alarm;
 mod auth;

@@ -16,11 +16,12 @@ pub(super) async fn run(
     Ok((applied.index, convert::put(header::full(node, applied.revision), done)))
 }
 
-/// Reads a message as the command that it stands for.
+/// The command of a Put request.
 ///
 /// # Errors
 ///
-/// The first mistake, by the rules of etcd.
+/// [`Invalid::EmptyKey`] if the key is empty; [`Invalid::ValueProvided`] and
+/// [`Invalid::LeaseProvided`] if a value or a lease is given together with the flag to ignore it.
 pub fn decode(request: pb::PutRequest) -> Result<Put, Invalid> {
     validate::key(&request.key)?;
     if request.ignore_value && !request.value.is_empty() {

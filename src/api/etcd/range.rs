@@ -21,8 +21,8 @@ pub(super) fn consistency(request: &pb::RangeRequest) -> Consistency {
     if request.serializable { Consistency::Serializable } else { Consistency::Linearizable }
 }
 
-/// The state that a revision outside of transactions names: the current one for 0 and below. Inside
-/// of transactions only 0 is the current state: see `txn`.
+/// The state that the `revision` of a request outside of transactions names: the current one for 0
+/// and below. Inside a transaction, only 0 names the current state (see `txn`).
 pub(super) fn unary_revision(revision: i64) -> ReadAt {
     if revision <= 0 { ReadAt::Current } else { ReadAt::Revision(Revision(revision)) }
 }

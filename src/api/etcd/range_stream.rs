@@ -1,8 +1,8 @@
 //! RangeStream (spec: etcd §1.3): a range in several responses.
 //!
-//! Owns the choice of ranges that may be streamed, and the way from parts of a range to responses.
-//! Invariant: the pairs of all responses, with the header, `more` and `count` of the last one, are
-//! the answer of Range. In key order a range is never whole in memory.
+//! Owns the choice of ranges that may be streamed, and the conversion from parts of a range to
+//! responses. Invariant: the pairs of all responses, with the header, `more` and `count` of the
+//! last one, are the answer of Range. A range in the order of keys is never whole in memory.
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
@@ -84,8 +84,9 @@ impl Encoder {
     }
 }
 
-/// Cuts pairs into runs of at most `bytes_max` bytes of keys and values, so that a response stays
-/// near the size of a request for any size of the parts. A larger pair is a run of its own.
+/// Cuts pairs into runs of at most `bytes_max` bytes of keys and values, so that the size of a
+/// response does not depend on the size of the parts. A larger pair is a run of its own. No pairs
+/// give no runs.
 fn split(kvs: Vec<KeyValue>, bytes_max: usize) -> Vec<Vec<KeyValue>> {
     let size = |kv: &KeyValue| kv.key.len() + kv.value.len();
     if kvs.iter().map(size).sum::<usize>() <= bytes_max {

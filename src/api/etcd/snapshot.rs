@@ -9,8 +9,9 @@ use headwater_api_shared::ETCD_CLUSTER_VERSION;
 use headwater_node::Backup;
 use headwater_proto::pb::etcdserverpb::SnapshotResponse;
 
-/// One response for each chunk, with the number of content bytes that are left after it. The
-/// checksum follows the content and does not count. Responses have no header, as in etcd.
+/// One response for each chunk of the backup, with the number of bytes that are left after it. That
+/// number does not count the checksum, which follows the content. Responses have no header, as in
+/// etcd.
 pub(super) fn stream(backup: Backup) -> BoxStream<'static, Result<SnapshotResponse, Status>> {
     let mut remaining = backup.total_bytes.saturating_sub(CHECKSUM_BYTES);
     let encode = move |chunk: Result<bytes::Bytes, _>| {

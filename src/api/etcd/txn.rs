@@ -40,9 +40,9 @@ fn consistency(request: &pb::TxnRequest) -> Consistency {
     if ops.peek().is_some() && ops.all(gives_up) { Consistency::Serializable } else { Consistency::Linearizable }
 }
 
-/// Decodes a transaction. Each of its lists may have at most `budget` items; nested transactions
-/// get `budget` minus the length of the longest list. Nesting is bounded by the depth that protobuf
-/// decoding allows.
+/// Decodes a transaction. Each of its lists may have at most `budget` items. The budget of each
+/// nested transaction is `budget` minus the length of the longest list. Nesting is bounded by the
+/// depth that protobuf decoding allows.
 fn decode(request: pb::TxnRequest, budget: usize) -> Result<Txn, Invalid> {
     let (compares, success, failure) = (request.compare.len(), request.success.len(), request.failure.len());
     let rest = validate::operations(compares, success, failure, budget)?;
@@ -75,11 +75,12 @@ fn inner_revision(revision: i64) -> ReadAt {
     if revision == 0 { ReadAt::Current } else { ReadAt::Revision(Revision(revision)) }
 }
 
-/// Reads a compare.
+/// The compare of a message. A value of another kind than the target counts as zero or empty.
 ///
 /// # Errors
 ///
-/// The first mistake, by the rules of etcd.
+/// [`Invalid::EmptyKey`] if the key is empty; [`Invalid::CompareOption`] if the result or the
+/// target is unknown.
 pub fn compare(compare: pb::Compare) -> Result<Compare, Invalid> {
     use pb::compare::{CompareResult, CompareTarget as Target, TargetUnion};
     validate::key(&compare.key)?;

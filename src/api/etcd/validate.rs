@@ -1,4 +1,4 @@
-//! The shape of requests before they become commands (spec: etcd §1.6). Pure functions.
+//! Checks of the shape of requests, before they become commands (spec: etcd §1.6). Pure functions.
 //!
 //! Owns only the checks of single messages and lists; the rules about a transaction as a whole are
 //! `fsm`'s, through [`headwater_node::validate_txn`].
@@ -16,8 +16,8 @@ pub fn key(key: &Bytes) -> Result<(), Invalid> {
     if key.is_empty() { Err(Invalid::EmptyKey) } else { Ok(()) }
 }
 
-/// Checks the number of items in each list of a transaction. Returns the rest of the budget, for
-/// the transactions inside it.
+/// Checks the number of items in each list of a transaction. Returns `budget` minus the length of
+/// the longest list: the budget of each nested transaction.
 ///
 /// # Errors
 ///

@@ -1,6 +1,7 @@
-//! Answers as JSON that have messages of any type in them (`google.protobuf.Any`): `@type` and the
-//! fields of the message. Types of resources that were registered at run time are the node's; the
-//! content of an unknown type is its bytes in base64, as `value`.
+//! Writes answers that contain messages of any type (`google.protobuf.Any`) as JSON: each as
+//! `@type` with the fields of the message. The node knows the types of resources that were
+//! registered at run time. A message of an unknown type is written as its bytes in base64, in the
+//! field `value`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +16,7 @@ use headwater_node::{Node, TypeMap};
 use headwater_proto::pb::pbresource;
 use headwater_types::resource::{Any, Type};
 
-/// The full name of the message of any type.
+/// The full name of the message that contains a message of any type.
 pub(super) const ANY: &str = "google.protobuf.Any";
 /// The full name of the message of a resource.
 pub(super) const RESOURCE: &str = "hashicorp.consul.resource.Resource";
@@ -23,7 +24,7 @@ pub(super) const RESOURCE: &str = "hashicorp.consul.resource.Resource";
 const WELL_KNOWN: &str = "google.protobuf";
 const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(true);
 
-/// Writes the answers of one route.
+/// Writes the answers of one route as JSON.
 #[derive(Clone)]
 pub(super) struct AnswerWriter {
     has_any: bool,
@@ -31,7 +32,8 @@ pub(super) struct AnswerWriter {
 }
 
 impl AnswerWriter {
-    /// The writer of a route; `node` knows the registered types of resources.
+    /// The writer for the answers of `route`. `node` supplies the registered types of resources;
+    /// without it, only the types in this program's protos are known.
     pub(super) fn new(route: Option<&Route>, node: Option<&Node>) -> Self {
         let has_any = route.is_some_and(|route| route.has_any);
         Self { has_any, node: node.filter(|_| has_any).cloned() }

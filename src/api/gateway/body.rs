@@ -1,7 +1,7 @@
 //! The body of a request as encoded messages, with a limit for each.
 //!
 //! Pulled by the service: if it stops reading, the client is slowed down (backpressure). If the
-//! client disconnects, the stream ends.
+//! client disconnects, the stream ends with an error.
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, BoxStream, StreamExt};
@@ -15,10 +15,10 @@ use super::json;
 use super::split::Splitter;
 use headwater_api_shared::timed_body::is_late;
 
-/// Encoded messages; the first error is the last item.
+/// The messages of one request, encoded as protobuf. The first error is the last item.
 pub(super) type Messages = BoxStream<'static, Result<Bytes, Status>>;
 
-/// Reads a body that is one message.
+/// Reads a whole body: the JSON text of one message.
 ///
 /// # Errors
 ///
@@ -42,8 +42,8 @@ pub(super) fn single(message: Bytes) -> Messages {
     stream::iter([Ok(message)]).boxed()
 }
 
-/// The messages of a body, as soon as each is complete. Errors are those of [`read()`] and
-/// [`json::read`].
+/// The messages of a streamed body, each encoded as soon as its JSON is complete. `bytes_max`
+/// limits the JSON of one message. Errors are those of [`read()`] and [`json::read`].
 pub(super) fn stream(body: Body, input: MessageDescriptor, bytes_max: usize) -> Messages {
     let reader = Reader { body, splitter: Splitter::default(), input, bytes_max };
     stream::unfold(Some(reader), |reader| async {

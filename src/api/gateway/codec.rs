@@ -1,4 +1,5 @@
-//! Messages between the gateway and a service: encoded ones in, dynamic ones out.
+//! The codec of calls from the gateway to a service: requests are encoded already, answers are
+//! decoded as dynamic messages.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use tonic::{Code, Status};
 pub(super) struct Fault(Arc<Mutex<Option<Status>>>);
 
 impl Fault {
-    /// The body, with the encoder's status instead of tonic's error.
+    /// `body`, which fails with the encoder's status instead of tonic's error. A status `CANCELLED`
+    /// becomes `ABORTED`.
     pub(super) fn explain(&self, body: Body) -> Body {
         let fault = self.clone();
         Body::new(body.map_err(move |error| fault.0.lock().take().map_or(error, aborted_if_cancelled)))

@@ -1,5 +1,6 @@
-//! Requests as JSON that write resources. Their data has the form of the registered type, which
-//! only the node knows; data of other types may be given as bytes, `{"@type": …, "value": base64}`.
+//! Reads JSON requests that write resources. The data of a resource has the form of its registered
+//! type, which only the node knows. Data of an unregistered type may be a message of this program's
+//! protos, or bytes: `{"@type": …, "value": base64}`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,14 +16,14 @@ use super::routes::Route;
 use headwater_node::{Node, TypeMap};
 use headwater_types::resource::{Any, Type};
 
-/// The field of a resource with its data.
+/// Name of the field of a resource that holds its data.
 const DATA: &str = "data";
 
-/// Reads a request.
+/// Reads the JSON text of a request, and encodes it as the input of `route`.
 ///
 /// # Errors
 ///
-/// `INVALID_ARGUMENT` with the mistake.
+/// `INVALID_ARGUMENT` with the mistake. `UNAVAILABLE` if the node cannot read its registered types.
 pub(super) async fn read(route: &Route, node: Option<&Node>, text: &[u8]) -> Result<Bytes, Status> {
     let (true, Some(node)) = (route.has_resources, node) else { return json::read(&route.input, text) };
     let Ok(mut value) = serde_json::from_slice(text) else { return json::read(&route.input, text) };
@@ -35,22 +36,23 @@ pub(super) async fn read(route: &Route, node: Option<&Node>, text: &[u8]) -> Res
     put_back(&route.input, &value, found, &types)
 }
 
-/// A step on the way from a message to a part of it.
+/// A step on the path from a message to a part of it.
 #[derive(Clone, Debug)]
 enum Step {
     Field(FieldDescriptor),
     Item(usize),
 }
 
-/// The data of one resource.
+/// The data of one resource, taken out of a request.
 struct Data {
-    /// The way from the request to the resource.
+    /// The path from the request to the resource.
     path: Vec<Step>,
     type_: Type,
     data: Map<String, Value>,
 }
 
-/// Takes the data out of all resources. `path` is the way to `value`.
+/// Moves the data of all resources in `value` to `found`. `path` leads from the request to `value`,
+/// which is a message of the type `message`.
 fn take(value: &mut Value, message: &MessageDescriptor, path: &mut Vec<Step>, found: &mut Vec<Data>) {
     let Value::Object(fields) = value else { return };
     if message.full_name() == RESOURCE {
@@ -89,7 +91,8 @@ fn type_of(resource: &Map<String, Value>) -> Type {
     Type::new(&part(["group", "group"]), &part(["group_version", "groupVersion"]), &part(["kind", "kind"]))
 }
 
-/// Reads the message and puts the data into its resources.
+/// Encodes `value` as a message of the type `input`, with the data in `found` put back into its
+/// resources.
 fn put_back(input: &MessageDescriptor, value: &Value, found: Vec<Data>, types: &TypeMap) -> Result<Bytes, Status> {
     let text = serde_json::to_vec(value).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let encoded = json::read(input, &text)?;
@@ -123,7 +126,7 @@ fn place(path: &[Step]) -> String {
     place
 }
 
-/// The message at the end of a way; `None` if it was left out as unknown.
+/// The part of `message` at the end of `path`; `None` if that part was dropped as unknown.
 fn at<'m>(message: &'m mut DynamicMessage, path: &[Step]) -> Option<&'m mut DynamicMessage> {
     let mut message = message;
     let mut steps = path.iter().peekable();

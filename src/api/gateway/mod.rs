@@ -45,7 +45,7 @@ use headwater_node::Node;
 
 /// Serves the paths of the gateway.
 pub(super) struct Gateway {
-    /// Knows the registered types of resources.
+    /// The node, which knows the registered types of resources; `None` in tests.
     node: Option<Node>,
     /// Routes by the path in the annotations of the protos.
     routes: HashMap<String, Arc<Route>>,
@@ -54,7 +54,7 @@ pub(super) struct Gateway {
     json_bytes_max: usize,
 }
 
-/// The label of the metric for requests without a route.
+/// Value of the metric's label `path` for requests without a route.
 const UNKNOWN: &str = "unknown";
 
 impl Gateway {
@@ -86,7 +86,8 @@ impl Gateway {
             .any(|prefix| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
     }
 
-    /// Answers a request by calling `service`, which takes gRPC.
+    /// Answers a request by calling `service`, which takes gRPC. Without a route the answer is 404;
+    /// for a method other than POST, 405.
     pub(super) fn call<S>(&self, service: S, request: Request<Body>) -> BoxFuture<'static, Response<Body>>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send + 'static,
@@ -124,7 +125,7 @@ impl Gateway {
     }
 }
 
-/// Calls the method of a route. Fails only before the answer begins; a later error is part of a
+/// Calls the method of a route. Fails only before the answer begins; a later error is a line of the
 /// stream.
 async fn answer<S>(
     route: &Arc<Route>,

@@ -9,9 +9,9 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDes
 use super::any;
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 
-/// Path of a method, with its input and output.
+/// A gRPC method that the gateway serves over HTTP.
 pub(super) struct Route {
-    /// The first of its paths; also its name in metrics.
+    /// The first HTTP path of the method; also its name in metrics.
     pub(super) path: String,
     /// The path of the gRPC method that answers the route.
     pub(super) method: PathAndQuery,
@@ -21,9 +21,9 @@ pub(super) struct Route {
     pub(super) streams_in: bool,
     /// Whether the server sends a stream of messages.
     pub(super) streams_out: bool,
-    /// Whether answers have messages of any type in them.
+    /// Whether `output` is or contains a `google.protobuf.Any`, at any depth.
     pub(super) has_any: bool,
-    /// Whether the input has resources in it.
+    /// Whether `input` is or contains a resource, at any depth.
     pub(super) has_resources: bool,
 }
 
@@ -54,8 +54,8 @@ pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route
     routes
 }
 
-/// Whether a message is, or has in it at any depth, one that is called `name`. `seen` has the
-/// messages that were looked at.
+/// Whether `message` is called `name`, or contains such a message at any depth. `seen` has the
+/// names of the messages that were looked at; it begins empty.
 fn has(name: &str, message: &MessageDescriptor, seen: &mut Vec<String>) -> bool {
     if message.full_name() == name {
         return true;
@@ -68,7 +68,7 @@ fn has(name: &str, message: &MessageDescriptor, seen: &mut Vec<String>) -> bool 
     messages.iter().any(|inner| has(name, inner, seen))
 }
 
-/// The paths of a method, most important first; empty if it has no annotation.
+/// The paths of a method for `POST`, that of its main rule first; empty if it has no annotation.
 fn paths(pool: &DescriptorPool, method: &MethodDescriptor) -> Vec<String> {
     let Some(http) = pool.get_extension_by_name("google.api.http") else { return Vec::new() };
     let options = method.options();
@@ -86,7 +86,8 @@ fn paths(pool: &DescriptorPool, method: &MethodDescriptor) -> Vec<String> {
 ///
 /// # Panics
 ///
-/// For any other rule than `post` with the whole body: a server with such a proto must not start.
+/// For any other rule than a `post` of the whole body to a path below `/v3/` or `/v1/store/`: a
+/// server with such a proto must not start.
 fn post(rule: &DynamicMessage) -> Option<String> {
     let text = |name| {
         let field = rule.get_field_by_name(name);

@@ -10,7 +10,7 @@ pub(super) struct Splitter {
     buffer: BytesMut,
     /// Number of scanned bytes of `buffer`.
     seen: usize,
-    /// Open brackets at `seen`.
+    /// Number of open brackets at `seen`.
     depth: usize,
     in_string: bool,
     /// Whether the byte at `seen` follows a backslash.
@@ -40,8 +40,8 @@ impl Splitter {
         &self.buffer
     }
 
-    /// The next complete message; `None` if more bytes are needed. Input that does not begin with
-    /// `{` is returned as it is; the JSON reader then refuses it.
+    /// The next complete message; `None` if more bytes are needed. A buffer that does not begin
+    /// with `{` is returned whole; the JSON reader then refuses it.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         if self.seen == 0 {
             let space = self.buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();

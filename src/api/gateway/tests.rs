@@ -5,7 +5,7 @@ use prost_types::FileDescriptorSet;
 
 use super::*;
 
-/// A service that no test reaches.
+/// A service that fails the test if it is called.
 #[derive(Clone)]
 struct Never;
 

@@ -15,7 +15,7 @@
 //!   `Referer`, `Accept-Language` or the name of the browser. Clients such as etcdctl, curl,
 //!   Consul's libraries and kubelets send none of them, and may use any name.
 //!
-//! Does not know users. Programs other than browsers can evade both rules.
+//! Users and their rights do not matter here. Programs other than browsers can evade both rules.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use tonic::body::Body;
@@ -91,7 +91,8 @@ impl BrowserPolicy {
     }
 }
 
-/// The name of the server in a request, with its port.
+/// The name by which a request addresses the server, with the port if it has one. `None` if the
+/// request has no such name.
 fn host_of<B>(request: &Request<B>) -> Option<&str> {
     let authority = request.uri().authority().map(http::uri::Authority::as_str);
     authority.or_else(|| request.headers().get(header::HOST)?.to_str().ok())
@@ -120,8 +121,8 @@ fn is_same(origin: &HeaderValue, host: Option<&str>) -> bool {
     own.is_some() && own.zip(host).is_some_and(|(own, host)| own.eq_ignore_ascii_case(host))
 }
 
-/// Whether a request without `Origin` comes from a page of another site. Following a link does not
-/// count.
+/// Whether a request without `Origin` comes from a page of another origin. Following a link does
+/// not count.
 fn is_made_elsewhere(method: &Method, headers: &HeaderMap) -> bool {
     let is_elsewhere = headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none");
     let is_link = matches!(*method, Method::GET | Method::HEAD)

@@ -30,7 +30,7 @@ pub(super) async fn metrics(State(state): State<Arc<HttpState>>, method: Method)
     response
 }
 
-/// Requests for the metrics themselves, under the names that Go's client library gives them.
+/// Counters of requests for `/metrics` itself, under the names that Go's client library gives them.
 pub(super) struct Scrapes {
     done: IntCounterVec,
     under_way: IntGauge,

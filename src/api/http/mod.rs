@@ -22,7 +22,7 @@ use prometheus::{IntCounter, Registry};
 use headwater_api_shared::ApiOptions;
 use headwater_node::{Consistency, Node, NodeError, RequestContext};
 
-/// The routes of both ports. They share the counters.
+/// The routes of the client port and of the metrics port. Both share the counters.
 pub(super) struct Routes {
     state: Arc<HttpState>,
 }

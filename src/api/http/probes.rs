@@ -20,8 +20,9 @@ use headwater_types::AlarmKind;
 enum Check {
     /// The stored state is readable, and no alarm says that members differ.
     DataCorruption,
-    /// The stored state is readable. With `when_recovered`, reads must be served, too. A restarted
-    /// member serves none before it has received the commit index from a leader.
+    /// A serializable read is answered. Unless `when_recovered`, a member that still recovers
+    /// passes as well, if its stored state is readable. A restarted member serves no read before it
+    /// has received the commit index from a leader.
     SerializableRead {
         when_recovered: bool,
     },

@@ -1,6 +1,7 @@
 //! `headwater.v1.Members`: the state of every member in one answer, for people and for the console.
 //!
-//! Owns the shape of the answer. Changes of the membership are etcd's `Cluster`.
+//! Owns the shape of the answer. Requests that change the membership belong to etcd's service
+//! `Cluster`.
 
 use tonic::{Request, Response, Status};
 

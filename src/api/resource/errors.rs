@@ -56,7 +56,8 @@ impl From<Failure> for Status {
     }
 }
 
-/// Code and text of an error of the node.
+/// The gRPC status of an error of the node. An indeterminate write is marked by
+/// `headwater-indeterminate`.
 pub fn status(error: &ResourceError) -> Status {
     let code = match error {
         ResourceError::Node(NodeError::Refused(Refusal::Resource(refusal))) => refusal_code(*refusal),
@@ -84,7 +85,7 @@ pub fn status(error: &ResourceError) -> Status {
     Status::new(code, cut(error.to_string()))
 }
 
-/// Cuts a text to the size for a header; some texts repeat a client's input.
+/// Cuts a text that is too long for a header; some texts repeat a client's input.
 fn cut(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
@@ -93,7 +94,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// The code of a refusal; its text is its own.
+/// The gRPC code of a refusal. Its text on the wire is its `Display`.
 pub fn refusal_code(refusal: ResourceRefusal) -> Code {
     match refusal {
         ResourceRefusal::TypeUnknown
@@ -128,7 +129,8 @@ pub fn refusal_code(refusal: ResourceRefusal) -> Code {
     }
 }
 
-/// Code and text of an error that is not about resources.
+/// The gRPC status of a node's error. A refusal by a rule of resources has its code from
+/// [`refusal_code`] instead.
 fn node(error: &NodeError) -> Status {
     let code = match error {
         NodeError::Refused(refusal) => match refusal {

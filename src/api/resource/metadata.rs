@@ -1,7 +1,8 @@
 //! Metadata of this face.
 //!
 //! Consul's: the consistency of a read. Headwater's: pages of a list, and the start of a watch.
-//! Unreadable metadata refuses the request.
+//! Unreadable metadata refuses the request, except that any unknown consistency means this node's
+//! state.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,7 +15,7 @@ use headwater_node::{Consistency, PageToken, Position, WatchStart};
 use headwater_types::{LogIndex, StoreEpoch};
 
 /// On Read and List, with the value `consistent`: the answer must have every write that was
-/// acknowledged before.
+/// acknowledged before the request.
 pub(super) const CONSISTENCY_MODE: &str = "x-consul-consistency-mode";
 /// On List: largest number of resources in a page. No limit if it is missing or 0.
 pub(super) const PAGE_SIZE: &str = "headwater-page-size";
@@ -39,7 +40,7 @@ fn number(metadata: &HeaderMap, name: &'static str) -> Result<Option<u64>, Inval
     number.map(Some).ok_or(Invalid::Metadata(name))
 }
 
-/// The size of a page, zero for no limit, and its start.
+/// The size of the requested page, zero for no limit, and its start; `None` for the first page.
 pub(super) fn page(metadata: &HeaderMap) -> Result<(usize, Option<PageToken>), Invalid> {
     let size = number(metadata, PAGE_SIZE)?.map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX));
     let token = match metadata.get(PAGE_TOKEN) {

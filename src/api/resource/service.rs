@@ -1,4 +1,4 @@
-//! The methods: decode, check, call the node, encode.
+//! The methods of the service: decode, check, call the node, encode.
 
 use std::future::Future;
 

@@ -23,14 +23,14 @@ pub enum Invalid {
     /// A required field is missing.
     #[error("{0} is required")]
     Required(String),
-    /// A field has an invalid name as its value.
+    /// The value of a field is not a valid name, or not a valid part of a type.
     #[error("{field} invalid: {problem}, got: {given:?}")]
     Name {
         /// The field with the name.
         field: String,
         /// The mistake.
         problem: NameProblem,
-        /// The given name.
+        /// The given value.
         given: String,
     },
     /// A uid, a part of a type, a key or a section exceeds its length limit.
@@ -81,7 +81,7 @@ fn name(given: &str, field: String) -> Result<(), Invalid> {
 /// The values that the units of a tenancy may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Units {
-    /// Names; an empty unit is the default one.
+    /// Names, or empty.
     Names,
     /// Names, empty, or [`WILDCARD`].
     Patterns,
@@ -109,7 +109,7 @@ pub fn id(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     Ok(id)
 }
 
-/// An id with a type; type and uid are within their length limits.
+/// Checks that an id is given, has a type, and keeps the length limits of type and uid. Returns it.
 fn named(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     let id = required(id, field)?;
     if id.r#type.is_none() {
@@ -181,7 +181,7 @@ pub fn expected(version: &str) -> Option<LogIndex> {
     Some(number.map_or(LogIndex::ZERO, LogIndex))
 }
 
-/// Checks the owner of a list by owner.
+/// Checks the owner of a list by owner. It must have a uid.
 pub(super) fn owner(given: Option<pb::Id>) -> Result<ResourceId, Invalid> {
     let owner = id(given, "owner")?;
     if owner.uid.is_empty() {
@@ -218,9 +218,9 @@ pub(super) fn selector(
 
 /// A status to write.
 pub struct StatusWrite {
-    /// The resource.
+    /// The id of the resource.
     pub id: ResourceId,
-    /// Key of the status.
+    /// Key under which the resource keeps the status.
     pub key: String,
     /// The status.
     pub status: Status,

@@ -1,4 +1,4 @@
-//! Tables of refusals that need no type.
+//! Tables of requests that are refused without a look-up of their type.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn units(partition: &str, namespace: &str) -> Option<pb::Tenancy> {
     Some(pb::Tenancy { partition: partition.into(), namespace: namespace.into() })
 }
 
-/// Ids that are refused, with how the text begins if the field is called `id`.
+/// Ids that are refused, each with the beginning of the refusal's text if the field is called `id`.
 fn bad_ids() -> Vec<(Option<pb::Id>, &'static str)> {
     let long = "a".repeat(64);
     let named = |name: &str| Some(pb::Id { name: name.into(), ..good_id() });

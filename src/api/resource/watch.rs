@@ -23,7 +23,7 @@ use headwater_proto::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Event,
 use headwater_types::resource::{Resource, Tenancy, WILDCARD};
 use headwater_types::{ChangeKind, LogIndex, ResourceEvent};
 
-/// Begins a stream.
+/// Answers `WatchList` with a stream.
 pub(super) async fn open(
     service: ResourceService,
     call: Call<pb::WatchListRequest>,

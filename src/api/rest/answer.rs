@@ -99,7 +99,8 @@ fn http_status(code: Code) -> StatusCode {
     }
 }
 
-/// Copies metadata of use to a client of HTTP into headers.
+/// Copies the log index, the page token and the mark of an indeterminate write into the headers of
+/// `response`, as far as `metadata` has them.
 fn copy_metadata(metadata: &MetadataMap, response: &mut Response<Body>) {
     for name in ["headwater-index", "headwater-page-token", "headwater-indeterminate"] {
         if let Some(value) = metadata.get(name).and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {

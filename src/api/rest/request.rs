@@ -24,8 +24,9 @@ pub(super) struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// Splits a path. Refused (404) unless it has three or four parts. They must be in lower case
-    /// to match a type: another spelling would be a second name of the same resource.
+    /// Splits a path. Refused (404) unless it has three or four parts. Its letter case stays, and
+    /// only a kind in lower case matches a type: another spelling would be a second name of the
+    /// same resource.
     pub(super) fn read(whole: &'a str) -> Result<Self, Refusal> {
         let rest = whole.strip_prefix("/api").unwrap_or(whole);
         let parts: Vec<&str> = rest.trim_matches('/').split('/').collect();
@@ -202,7 +203,7 @@ struct TenancyBody {
     namespace: String,
 }
 
-/// The resource of a body, its path and its query.
+/// The resource to write, from the path (`target`, `name`), the query and the body of a PUT.
 pub(super) fn resource(
     target: &Target,
     name: &str,

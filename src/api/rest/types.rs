@@ -1,4 +1,4 @@
-//! The served types, from the node's registry.
+//! The types of resources that are served over HTTP, from the node's registry.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -42,7 +42,8 @@ impl ServedType {
         Self { type_, scope, known: None }
     }
 
-    /// Schema of its data.
+    /// The schema of the type's data. Refused if the registration cannot be compiled: 503 if that
+    /// may succeed later, else 500.
     pub(super) fn schema(&self) -> Result<&TypeSchema, Refusal> {
         let broken = |why| unusable(&self.type_, StatusCode::INTERNAL_SERVER_ERROR, why);
         match &self.known {
@@ -80,8 +81,9 @@ fn unusable(type_: &Type, code: StatusCode, why: &str) -> Refusal {
 ///
 /// # Errors
 ///
-/// 404 for an unknown type. 403, whether the type exists or not, if the principal has no right to
-/// its resources. 503 if the node cannot read its types.
+/// 404 for a type that is unknown or not served over HTTP. 403, whether the type exists or not, if
+/// the principal has no right to its resources. 503 if the node cannot read its types, or if the
+/// linearizable check fails.
 pub(super) async fn find(node: &Node, ctx: &RequestContext, path: &Path<'_>) -> Result<ServedType, Refusal> {
     let types = node.resources().types().await.map_err(unavailable)?;
     let found = match look_up(&types, path) {

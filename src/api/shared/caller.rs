@@ -4,6 +4,17 @@
 //! Owns the names of headers, metadata and certificates that carry credentials, and their order:
 //!
 //! | order | credentials |
+//! |---|---|
+//! | 1 | the metadata or header `token`, as etcd's clients send it |
+//! | 2 | `x-consul-token`, as Consul's clients send it |
+//! | 3 | `authorization`: a token, with or without `Bearer`; or user and password (`Basic`) |
+//! | 4 | the common name of the certificate that the connection has proven |
+//! | 5 | `headwater-peer-url`: the URL of a node that joins, which proves nothing |
+//!
+//! The first one that is not empty counts, and the others are ignored: wrong credentials do not
+//! fall back to weaker ones. A request that a member of another datacenter has passed on
+//! ([`FORWARDED`]) has the certificate of that member, which does not count. Knows no user and no
+//! token: the node looks them up. Invariant: no secret is printed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,14 +39,14 @@ pub const FORWARDED: HeaderName = HeaderName::from_static("headwater-forwarded")
 /// Header of a node that joins, with its peer URL.
 pub const HEADWATER_PEER_URL: &str = "headwater-peer-url";
 
-/// The other end of a connection. The listener puts it into each request.
+/// The other end of a connection. The listener puts it into the extensions of each request.
 #[derive(Clone, Debug, Default)]
 pub struct Connected {
     /// The party against which the limits count the connection's requests.
     pub client: ClientKey,
     /// The address; `None` for a Unix socket.
     pub address: Option<SocketAddr>,
-    /// The common name of the certificate that the client has shown and that was verified.
+    /// The common name of the verified certificate of the client; `None` if it has shown none.
     pub certificate: Option<Arc<str>>,
 }
 
@@ -121,7 +132,8 @@ pub struct Caller {
     /// Collects, for the audit log, the key intervals that the node judges. `None` if the request
     /// is not written to the audit log.
     pub trail: Option<AuditTrail>,
-    /// The face of the request, if it may propose commands.
+    /// The face that history names as the origin of commands of this request; `None` for an API
+    /// that proposes no commands.
     pub face: Option<Face>,
 }
 

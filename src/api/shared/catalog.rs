@@ -181,7 +181,8 @@ pub fn read_node(node: pb::Node) -> Result<CatalogNode, BadRegistration> {
     })
 }
 
-/// Reads `service` back. Log indexes are left out.
+/// Reads the message of an instance's service back. Log indexes are left out, and the node, which
+/// the message does not name.
 ///
 /// # Errors
 ///
@@ -212,7 +213,7 @@ pub fn read_service(service: pb::NodeService) -> Result<Service, BadRegistration
     })
 }
 
-/// Reads a check back. Log indexes and what was copied from the instance are left out; a check
+/// Reads a check back. Log indexes, and the name and the tags of the service, are left out. A check
 /// without a status is critical.
 ///
 /// # Errors

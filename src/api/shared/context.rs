@@ -19,8 +19,9 @@ use headwater_types::{LogIndex, Revision, StoreEpoch};
 pub const HEADWATER_INDEX: HeaderName = HeaderName::from_static("headwater-index");
 /// On a request: the answer must come from a state at or past this log index.
 pub const HEADWATER_MIN_INDEX: HeaderName = HeaderName::from_static("headwater-min-index");
-/// On the answer to a watch of resources or of the catalog, and on a request that resumes after an
-/// index: the lineage of that index, 16 hexadecimal digits.
+/// On answers to watches of resources and of the catalog, and on those of `headwater.v1.Store`: the
+/// lineage of [`HEADWATER_INDEX`], 16 hexadecimal digits. On a request for such a watch: the
+/// lineage of the index to resume after.
 pub const HEADWATER_EPOCH: HeaderName = HeaderName::from_static("headwater-epoch");
 /// On the answer to a lock or a campaign: the fencing token, which is the create revision of the
 /// owner's key.

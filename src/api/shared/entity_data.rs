@@ -11,7 +11,8 @@ use headwater_types::Resource;
 /// Prefix of a message's name in an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
-/// The message of the data. `datacenter` is the name that nodes of the catalog carry.
+/// The message of the data, packed as `Any`. `datacenter` is the name of the datacenter that
+/// messages of catalog nodes carry.
 pub fn entity_data(data: &ElementData, datacenter: &str) -> prost_types::Any {
     let pack = |name: &str, value: Vec<u8>| prost_types::Any { type_url: format!("{TYPE_URL_PREFIX}{name}"), value };
     match data {

@@ -13,7 +13,8 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstDecoder;
 
-/// An encoded message that several streams share.
+/// An encoded message: a head that belongs to this frame, then tails whose bytes other frames may
+/// share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     head: BytesMut,

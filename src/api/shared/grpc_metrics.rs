@@ -239,7 +239,8 @@ pub fn too_large_status(headers: &HeaderMap) -> Option<Status> {
     Some(Status::resource_exhausted(text))
 }
 
-/// One call, from its start to its code. Dropped before that, it counts as cancelled.
+/// One counted call, from its start to its code. If it is dropped before its code, it counts as
+/// cancelled.
 pub struct Call {
     metrics: Arc<MethodMetrics>,
     open: bool,

@@ -1,5 +1,6 @@
-//! The one table from gRPC codes to HTTP, and errors as JSON (spec: etcd §4.6). The form is that of
-//! etcd up to 3.5; later versions have no field `error`.
+//! Errors as JSON, and the table from gRPC codes to their HTTP statuses (spec: etcd §4.6). REST and
+//! Consul's API have tables of their own. The form is that of etcd up to 3.5; later versions have
+//! no field `error`.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};

@@ -1,5 +1,4 @@
-//! The message of a key-value pair, `mvccpb.KeyValue`, as the faces of etcd and the watcher send
-//! it.
+//! The message of a key-value pair, `mvccpb.KeyValue`, as every face sends it.
 
 use headwater_proto::pb::mvccpb;
 use headwater_types::KeyValue;

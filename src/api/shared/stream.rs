@@ -28,7 +28,7 @@ use super::stream_metrics::{StreamGuard, WatchMetrics};
 use headwater_node::{CloseReason, Node, NodeError, Session};
 use headwater_types::{AuthRefusal, LogIndex};
 
-/// The frames of a stream. An error, its status, is the last item.
+/// The frames of a stream. An error is the status with which the stream ends, and its last item.
 pub type Frames = BoxStream<'static, Result<Frame, Status>>;
 
 /// The reason for the end of a stream. Each service has a table from it to statuses.
@@ -106,7 +106,7 @@ pub trait StreamService: Send + 'static {
     }
 
     /// True: when the node stops, the feed ends the stream after its last event. False: the driver
-    /// ends the stream at once.
+    /// ends the stream as soon as it would wait.
     fn ends_with_feed(&self) -> bool {
         false
     }

@@ -99,7 +99,7 @@ impl WatchMetrics {
 /// Counts one open stream until it is dropped.
 pub(super) struct StreamGuard {
     metrics: WatchMetrics,
-    /// Events that were read and are not sent yet.
+    /// Events that were read and are not sent yet. Stays 0 for a face that does not serve keys.
     pending: i64,
 }
 

@@ -1,9 +1,9 @@
 //! Targets: names of entities of any space, as a URL path with a query, and back.
 //!
 //! Owns the grammar: `/SPACE/PART/PART?recursive=true`. Every part is percent-decoded once, by a
-//! URL library; an invalid decoded part is refused, never repaired. The key of a name is
-//! [`entity`](headwater_types::entity)'s. Invariant: [`path_of`] an entity is a target of that
-//! entity.
+//! URL library; an invalid decoded part is refused, never repaired.
+//! [`entity`](headwater_types::entity) translates between the names and the keys of a space.
+//! Invariant: [`path_of`] an entity is a target of that entity.
 
 use std::fmt::Write;
 
@@ -47,7 +47,7 @@ fn shape(space: EntitySpace) -> (usize, bool) {
 /// The target of a watch, and the size of its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The entity; `None` is the list of the spaces.
+    /// The entity; `None` for `/`, the list of the spaces.
     pub entity: Option<Entity>,
     /// Limit of the changes in one message, bytes. A larger change is a message of its own.
     pub batch_bytes: usize,
@@ -56,22 +56,22 @@ pub struct Target {
 /// The mistake in a target.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Invalid {
-    /// It is too long.
+    /// The target is too long.
     #[error("target is longer than {ENTITY_TARGET_BYTES_MAX} bytes")]
     TooLong,
-    /// It is no path.
+    /// The target is no path, or does not begin with exactly one slash.
     #[error("target must be a URL path that begins with exactly one \"/\", without scheme or host, like \"/kv/app\"")]
     NotAPath,
-    /// It has a fragment.
+    /// The target has a fragment.
     #[error("target has a fragment; a \"#\" that belongs to a name is written %23")]
     Fragment,
-    /// It has control characters.
+    /// The target has control characters.
     #[error("target has control characters; what belongs to a name is percent-encoded")]
     Control,
-    /// A percent sign begins no escape, or the escaped bytes are no text.
+    /// A percent sign begins no escape, or the escaped bytes are not UTF-8.
     #[error("target has a bad escape: {0}")]
     Escape(String),
-    /// A part is no part of a name.
+    /// A part is not valid in a name.
     #[error("target: {0}")]
     Name(#[from] NameError),
     /// A part has an escaped slash.
@@ -96,7 +96,7 @@ pub enum Invalid {
         /// The values that it takes.
         wanted: &'static str,
     },
-    /// It names the list of the spaces, which has no entities.
+    /// The target of the store's API is `/` without `recursive=true`, which names no entity.
     #[error("target: \"/\" alone names no entity; write \"/?recursive=true\" for everything, or name a space")]
     Root,
     /// This server does not follow the target recursively. The protocol would allow it.
@@ -187,7 +187,7 @@ fn name_of_space(space: EntitySpace) -> &'static str {
     SPACES.iter().find(|(_, known)| *known == space).map_or("", |(name, _)| *name)
 }
 
-/// The parts of a target: space and name of the entity, unless it is the root.
+/// A target, split: space and name of the entity (`None` for the root), and the parameters.
 struct Parsed {
     entity: Option<(EntitySpace, String)>,
     parameters: Parameters,
@@ -236,8 +236,8 @@ impl Parsed {
     }
 }
 
-/// The key segment for the name of a service or a node, in lower case. Such names may have slashes,
-/// which no part of a key has.
+/// `segment`, which encodes the name of a service or a node, with that name in lower case. The
+/// encoding hides slashes of the name. A name that is not UTF-8 stays as it is.
 fn lowered(segment: &str) -> Result<String, NameError> {
     let part = part_of(segment)?;
     // A name that is not text does not exist.

@@ -1,4 +1,5 @@
-//! The one table from errors to gRPC codes and texts.
+//! The table from the errors of `Read` and `History` to gRPC codes and texts. `Commit` has a table
+//! of its own.
 //!
 //! No wildcard arms: a new failure needs a line here.
 
@@ -16,7 +17,7 @@ pub(super) enum Failure {
     Request(Invalid),
     /// The request's metadata cannot be read.
     Metadata(InvalidMetadata),
-    /// The node refused it or could not do it.
+    /// The node refused the request, or could not carry it out.
     Store(StoreError),
 }
 
@@ -67,7 +68,7 @@ impl From<Failure> for Status {
 
 fn node(error: &NodeError) -> Code {
     match error.kind() {
-        // No request of this face writes.
+        // Neither method writes.
         NodeErrorKind::TooLarge | NodeErrorKind::Indeterminate => Code::Internal,
         kind => errors::code(kind),
     }
@@ -85,7 +86,7 @@ pub(super) fn stream_ended(end: StreamEnd) -> Status {
     }
 }
 
-/// The end of a stream whose next part could not be read.
+/// The end of a stream whose next page could not be read.
 pub(super) fn stream_failed(error: StoreError) -> StreamEnd {
     match error {
         StoreError::Node(NodeError::Stopped) => StreamEnd::Closed(CloseReason::Stopping),

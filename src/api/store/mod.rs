@@ -1,11 +1,12 @@
-//! The store's API over all its parts: `headwater.v1.Store` (docs/store.md).
+//! The API over all parts of the store: `headwater.v1.Store` with `Read`, `History` and `Commit`
+//! (docs/store.md).
 //!
 //! Owns the shape of requests, page tokens, and the texts of refusals. The answers are the node's.
 //! Invariant: a page token and a position of a stream are good on every member.
 //!
 //! ```text
-//! POST /v1/store/read     {"targets": ["/kv/app"], "at": {"index": "7"}} POST /v1/store/history
-//! {"targets": ["/kv/app?recursive=true"], "direction": "BACKWARD", "limit": "10"}
+//! POST /v1/store/read     {"targets": ["/kv/app"], "at": {"index": "7"}}
+//! POST /v1/store/history  {"targets": ["/kv?recursive=true"], "direction": "BACKWARD"}
 //! ```
 
 mod commit;

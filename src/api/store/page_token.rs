@@ -1,4 +1,4 @@
-//! Page tokens: the place of a further page, as bytes that are opaque to clients.
+//! Page tokens: the start of a further page, as bytes that are opaque to clients.
 //!
 //! Owns the format, which outlives the program: a version, the lineage, the hash of the targets,
 //! the log index, the number of the target, the last entity, and a checksum that rejects other
@@ -9,7 +9,7 @@ use thiserror::Error;
 use headwater_node::StorePage;
 use headwater_types::{LogIndex, StoreEpoch};
 
-/// The version that is written.
+/// Version of the format; the first byte of a token.
 const VERSION: u8 = 1;
 /// Length of the part before the last entity, bytes.
 const HEAD_BYTES: usize = 1 + 8 + 8 + 8 + 4;

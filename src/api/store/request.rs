@@ -90,7 +90,7 @@ fn hash(targets: &[StoreTarget]) -> u64 {
     u64::from_be_bytes(*first)
 }
 
-/// The query of a read, and the hash of its targets.
+/// The query of a read, and the hash of its targets for page tokens.
 pub(super) fn read(request: &pb::ReadRequest) -> Result<(StoreQuery, u64), Invalid> {
     let targets = targets(&request.targets)?;
     if targets.is_empty() {
@@ -109,7 +109,7 @@ pub(super) fn read(request: &pb::ReadRequest) -> Result<(StoreQuery, u64), Inval
     Ok((StoreQuery { targets, at, page_size, page }, hash))
 }
 
-/// The query of a stream of changes.
+/// The query of a stream of changes. Without targets it is about everything.
 pub(super) fn history(request: &pb::HistoryRequest) -> Result<HistoryQuery, Invalid> {
     let targets = match &request.targets[..] {
         [] => StoreTarget::everything(),

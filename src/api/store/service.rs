@@ -1,5 +1,5 @@
 //! The methods: decode, check, call the node, encode. Routed by hand, because the generated server
-//! would take the messages of a stream one by one, and not its frames.
+//! takes a stream's messages, and could not send its encoded frames.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One stream of changes: a part of history becomes a message when the client has taken the one
+//! One stream of changes: a page of history is read and sent once the client has taken the page
 //! before.
 
 use std::convert::Infallible;

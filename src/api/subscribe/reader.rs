@@ -60,7 +60,8 @@ impl Reader {
         self.authorizer.allows(space, &space.key_of(name), Access::READ)
     }
 
-    /// Whether the rights permit to send an event.
+    /// Whether the principal may read the node and the service that `event` is about. True for a
+    /// change of a table, which names neither.
     pub(super) fn sees(&self, event: &CatalogEvent) -> bool {
         if self.authorizer.is_open() {
             return true;
@@ -93,8 +94,7 @@ impl Reader {
     }
 }
 
-/// Whether two judgements have the same rights. Also true if neither has rights, because nothing is
-/// judged.
+/// Whether two authorizers have the same rights. Also true if both are open and have none.
 fn has_same_rights(one: &Authorizer, other: &Authorizer) -> bool {
     match (one.rights(), other.rights()) {
         // Rights are compiled once for many judgements.

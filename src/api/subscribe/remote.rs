@@ -210,8 +210,8 @@ fn ended(from: &str) -> impl futures::Stream<Item = Result<Frame, Status>> + use
 mod tests {
     use super::*;
 
-    /// Behaviour of the asked members: `hangs`, `down`, `full`, `noise`, `forbids`, `refuses` or
-    /// answer.
+    /// The result of `first` over members that behave as their names say, and the time that it
+    /// took. Any unknown name is a member that answers with its name.
     async fn asked(members: &[&str]) -> (Result<String, Status>, Duration) {
         let endpoints: Vec<String> = members.iter().map(|&member| member.to_owned()).collect();
         let began = Instant::now();

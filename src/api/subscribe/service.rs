@@ -1,4 +1,4 @@
-//! The method: decode, check, begin a stream.
+//! The method `Subscribe`: decode, check, begin a stream.
 
 use std::sync::Arc;
 

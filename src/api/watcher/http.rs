@@ -61,7 +61,11 @@ enum StreamFormat {
 }
 
 impl WatchPath {
-    /// Serves the path. `node` knows the types of resources, for their data as JSON.
+    /// Serves the path. `node` supplies the registered types of resources, for their data as JSON.
+    ///
+    /// # Errors
+    ///
+    /// If `registry` already holds the counter.
     pub fn new(node: Node, registry: &Registry) -> Result<Self, prometheus::Error> {
         let opts = Opts::new("headwater_watch_requests_total", "Requests of /v1/watch by form and status code.");
         let requests = IntCounterVec::new(opts, &["form", "code"])?;
@@ -113,7 +117,8 @@ where
     Ok(client.watch(call).await?.into_inner())
 }
 
-/// Reads the request from a query and from the headers of a browser that reconnects.
+/// Reads a request from a query. `Last-Event-ID`, which a browser sends when it reconnects,
+/// replaces the marker of the query.
 fn read(query: &str, headers: &HeaderMap) -> Result<WatchRequest, Status> {
     let (mut target, mut marker) = (None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -165,7 +170,7 @@ impl StreamFormat {
         if types.any(is_events) { Self::Events } else { Self::Lines }
     }
 
-    /// The first bytes of a stream.
+    /// The first bytes of a stream; `None` for lines.
     fn prelude(self) -> Option<Bytes> {
         match self {
             Self::Lines => None,

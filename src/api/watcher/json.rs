@@ -98,7 +98,8 @@ fn write_resource(encoded: &[u8], types: Option<&TypeMap>) -> Option<Value> {
     Some(value)
 }
 
-/// The data of a resource.
+/// The data of a resource: by its registered type, else by a message of this program, else as bytes
+/// in base64.
 fn write_content(data: &prost_types::Any, type_: &Type, types: Option<&TypeMap>) -> Value {
     let schema = types.and_then(|types| types.get(type_)).and_then(|known| known.schema()).and_then(Result::ok);
     let content = Any { type_url: data.type_url.clone(), value: data.value.clone().into() };

@@ -37,7 +37,7 @@ impl WatcherService {
         Self { node, options, metrics }
     }
 
-    /// Answers one call. There is one method.
+    /// Answers one call of the only method, `Watch`; other paths must not be routed here.
     pub fn call(&self, request: GrpcRequest) -> GrpcFuture {
         let service = self.clone();
         server_streaming(self.options, request, move |request| {

@@ -24,7 +24,7 @@ pub(super) enum MethodCommand {
         /// Purpose of the method, for people
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
-        /// Tokens of the method end after so long
+        /// Time to live of the tokens that logins get
         #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
         max_token_ttl: Option<Duration>,
         /// The settings, a JSON object: a text, @FILE, or - for the standard input
@@ -47,7 +47,7 @@ pub(super) enum MethodCommand {
         /// Purpose of the method, for people
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
-        /// Tokens of the method end after so long
+        /// Time to live of the tokens that logins get
         #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
         max_token_ttl: Option<Duration>,
         /// The settings, a JSON object: a text, @FILE, or - for the standard input

@@ -96,7 +96,8 @@ fn read_text(argument: &str) -> Result<String, CliError> {
     }
 }
 
-/// The id of a row that is named by its id or its name.
+/// The id of an object of `kind` (such as `policy`): `id`, or else the one that the server gives
+/// for `name`. A usage error if both are `None`.
 async fn id_of(kind: &str, id: Option<String>, name: Option<String>, cluster: &Cluster) -> Result<String, CliError> {
     match (id, name) {
         (Some(id), _) => Ok(id),

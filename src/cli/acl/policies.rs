@@ -22,7 +22,7 @@ pub(super) enum PolicyCommand {
         /// The rules in HCL or JSON: a text, @FILE, or - for the standard input
         #[arg(long, value_name = "RULES|@FILE|-")]
         rules: Option<String>,
-        /// A datacenter in which it counts; may be given several times [default: all]
+        /// A datacenter in which the policy is valid; may be given several times [default: all]
         #[arg(long, value_name = "NAME")]
         valid_datacenter: Vec<String>,
     },
@@ -78,7 +78,7 @@ pub(super) enum TemplateCommand {
         /// The template's name
         #[arg(long, value_name = "TEMPLATE")]
         name: String,
-        /// The name that is put in
+        /// The name that is put into the template
         #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
         var: String,
     },

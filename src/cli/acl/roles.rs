@@ -25,21 +25,21 @@ pub(super) enum RoleCommand {
     },
     /// Show a role
     Read {
-        /// The id
+        /// The role's id
         #[arg(long, value_name = "ID", required_unless_present = "name")]
         id: Option<String>,
-        /// The name
+        /// The role's name, in place of its id
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
     /// List all roles
     List,
-    /// Change a role; the rest stays
+    /// Change the given fields of a role; the others stay
     Update {
-        /// The id
+        /// The role's id
         #[arg(long, value_name = "ID")]
         id: String,
-        /// The name
+        /// The new name
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
         /// Purpose of the role, for people
@@ -54,10 +54,10 @@ pub(super) enum RoleCommand {
     },
     /// Remove a role
     Delete {
-        /// The id
+        /// The role's id
         #[arg(long, value_name = "ID", required_unless_present = "name")]
         id: Option<String>,
-        /// The name
+        /// The role's name, in place of its id
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },

@@ -22,7 +22,8 @@ pub(super) fn one(value: &Value, out: WriteOut) -> Result<(), CliError> {
     }
 }
 
-/// Prints a list of objects, with an empty line between two.
+/// Prints an array of objects, or the values of an object, with an empty line between two. As JSON,
+/// prints `value` itself.
 pub(super) fn list(value: &Value, out: WriteOut) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     if out == WriteOut::Json {
@@ -42,7 +43,7 @@ pub(super) fn list(value: &Value, out: WriteOut) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Prints `text`, which says what was done; `true` in JSON.
+/// Prints `text`, which describes the completed change. As JSON, prints `true` instead.
 pub(super) fn done(text: &str, out: WriteOut) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match out {
@@ -76,7 +77,8 @@ fn lines(out: &mut impl Write, members: &Map<String, Value>) -> Result<(), CliEr
     Ok(())
 }
 
-/// A value in one line: `ID - Name` for a link.
+/// A value in one line. An object with texts `ID` and `Name` (a link) is `ID - Name`; the parts of
+/// other objects and of lists are separated by commas.
 fn short(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

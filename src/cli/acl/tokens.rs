@@ -25,7 +25,7 @@ pub(super) enum TokenCommand {
         /// The secret [default: a random UUID]
         #[arg(long, value_name = "UUID")]
         secret: Option<String>,
-        /// The token ends after so long
+        /// Time after which the token ends
         #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
         expires_ttl: Option<Duration>,
         /// Mark it as one of this datacenter alone
@@ -60,7 +60,7 @@ pub(super) enum TokenCommand {
         #[arg(long, value_name = "NAME")]
         auth_method: Option<String>,
     },
-    /// Change a token; the rest stays
+    /// Change the given fields of a token; the others stay
     Update {
         /// The accessor id
         #[arg(long, value_name = "ACCESSOR", alias = "accessor-id")]
@@ -68,8 +68,8 @@ pub(super) enum TokenCommand {
         /// Purpose of the token, for people
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
-        /// Add to the links that it has; without this option, the given links replace those of
-        /// their kind
+        /// Add the given links to those that the token has; without this option, the given links
+        /// replace those of their kind
         #[arg(long)]
         merge: bool,
         #[command(flatten)]
@@ -77,9 +77,9 @@ pub(super) enum TokenCommand {
         #[command(flatten)]
         roles: RoleLinkArgs,
     },
-    /// Make a token with the links of another one
+    /// Make a token with the policies, roles and identities of another one
     Clone {
-        /// The accessor id of the other one
+        /// The accessor id of the token to clone
         #[arg(long, value_name = "ACCESSOR", alias = "accessor-id")]
         id: String,
         /// Purpose of the token, for people [default: as the other one]

@@ -82,7 +82,8 @@ struct Keys {
 }
 
 impl Keys {
-    /// etcd's pair of key and `range_end`, as etcdctl makes it.
+    /// etcd's pair of key and `range_end`, as etcdctl makes it. An empty `range_end` means the key
+    /// alone, `\0` every key from it on. An empty key becomes `\0`.
     fn interval(&self) -> (Bytes, Bytes) {
         let open_end = || Bytes::from_static(b"\0");
         if self.key.is_empty() {
@@ -159,7 +160,7 @@ fn revoked(role: &str, key: &[u8], range_end: &[u8]) -> String {
     }
 }
 
-/// Prints the permissions of a role.
+/// Reads the role `name` and prints its permissions.
 pub(super) async fn get(
     cluster: &Cluster,
     out: &mut impl Write,

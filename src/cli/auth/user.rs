@@ -132,7 +132,8 @@ pub(in super::super) async fn run(args: UserArgs, cluster: &Cluster, client: &Cl
     }
 }
 
-/// A name with a password after a colon, as etcdctl splits them.
+/// Splits `NAME:PASSWORD` at the first colon, as etcdctl does. If `password` is given or there is
+/// no colon, returns both as they are.
 fn split(name: String, password: Option<String>) -> (String, Option<String>) {
     match name.split_once(':') {
         Some((name, given)) if password.is_none() => (name.to_owned(), Some(given.to_owned())),

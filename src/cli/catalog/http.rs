@@ -25,27 +25,27 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A read.
+    /// A `GET`, which only reads.
     pub(crate) fn get(path: &str, query: &[(&str, &str)]) -> Self {
         Self { method: Method::GET, path: with_query(path, query), body: Bytes::new(), repeat: Repeat::Harmless }
     }
 
-    /// An idempotent write.
+    /// A `PUT` that leaves the same behind when it is repeated.
     pub(crate) fn put(path: &str, body: &Value) -> Self {
         Self { method: Method::PUT, path: path.to_owned(), body: body.to_string().into(), repeat: Repeat::Harmless }
     }
 
-    /// A write that makes something new each time.
+    /// A `PUT` that makes something new each time.
     pub(crate) fn create(path: &str, body: &Value) -> Self {
         Self { repeat: Repeat::Harmful, ..Self::put(path, body) }
     }
 
-    /// A read with a body.
+    /// A `POST` that only reads.
     pub(crate) fn post(path: &str, body: &Value) -> Self {
         Self { method: Method::POST, ..Self::put(path, body) }
     }
 
-    /// A removal, which is idempotent.
+    /// A `DELETE`, which leaves the same behind when it is repeated.
     pub(crate) fn delete(path: &str) -> Self {
         Self { method: Method::DELETE, ..Self::get(path, &[]) }
     }
@@ -97,7 +97,7 @@ fn refused(status: StatusCode, text: &str) -> Status {
     }
 }
 
-/// A path with its query; values are encoded here.
+/// `path` with `query` appended. Percent-encodes the values, not the names.
 fn with_query(path: &str, query: &[(&str, &str)]) -> String {
     let mut whole = path.to_owned();
     for (number, (name, value)) in query.iter().enumerate() {

@@ -38,10 +38,10 @@ pub(super) struct HealthArgs {
     /// Only instances with all checks passing
     #[arg(long)]
     passing: bool,
-    /// Only instances with this tag; may be given several times
+    /// Only instances with this tag; may be given several times, then with all of them
     #[arg(long, value_name = "TAG")]
     tag: Vec<String>,
-    /// Instances through which the service is reached in the mesh
+    /// Show the instances through which the service is reached in the mesh instead
     #[arg(long)]
     connect: bool,
     #[command(flatten)]

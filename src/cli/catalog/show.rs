@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::error::CliError;
 use crate::output::{WriteOut, print_json, print_table};
 
-/// Prints rows as lines or as a table, or the answer as it came.
+/// Prints `rows` as lines or, below `header`, as a table. As JSON, prints `answer` unchanged.
 fn print(
     answer: &Value,
     header: &[&str],

@@ -15,8 +15,8 @@ use crate::output::{WriteOut, print_json};
 ///
 /// Without --node it is registered on the node that is asked, under the name of that member. A node
 /// that is not in the catalog yet needs a --node-address and is registered with it; without that
-/// option, an existing node is not changed. The status is a plain value: no process is watched,
-/// unless --ttl sets how often the status must be refreshed.
+/// option, an existing node is not changed. The status is a plain value, which no program checks;
+/// with --ttl it turns critical unless it is refreshed in time.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RegisterArgs {
     /// The service's name
@@ -37,7 +37,7 @@ pub(crate) struct RegisterArgs {
     /// Metadata of the instance; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair, requires = "service")]
     meta: Vec<(String, String)>,
-    /// The node that it is on [default: the member that is asked]
+    /// The node of the instance [default: the member that is asked]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// The node's address [default: the one that it has]
@@ -46,13 +46,13 @@ pub(crate) struct RegisterArgs {
     /// Metadata of the node; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair, requires = "node_address")]
     node_meta: Vec<(String, String)>,
-    /// A check with this status
+    /// Register a check with this status [default with --ttl: critical]
     #[arg(long, value_enum)]
     status: Option<Status>,
     /// Output of the check
     #[arg(long, requires = "status", default_value = "", hide_default_value = true)]
     output: String,
-    /// The check turns critical if it is not refreshed for so long (PUT /v1/agent/check/pass/ID)
+    /// Time without a refresh after which the check turns critical (PUT /v1/agent/check/pass/ID)
     #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION", requires = "service", conflicts_with = "node")]
     ttl: Option<Duration>,
 }
@@ -95,18 +95,18 @@ fn pair(text: &str) -> Result<(String, String), String> {
     if key.is_empty() { Err("the key is empty".to_owned()) } else { Ok((key.to_owned(), value.to_owned())) }
 }
 
-/// The node on which something is registered.
+/// The node of the catalog that a registration names.
 #[derive(Debug)]
 struct TargetNode {
     name: String,
     address: String,
-    /// Id of the member that answers; empty for another node.
+    /// Id of the member that the node stands for; empty for any other node.
     member_id: String,
     /// Whether an existing node is left unchanged (`SkipNodeUpdate`).
     is_left_alone: bool,
 }
 
-/// The node of the catalog that stands for the member that answers.
+/// The node of the catalog that stands for the member that answers this request.
 async fn member(cluster: &Cluster) -> Result<TargetNode, CliError> {
     let own = Call::get("/v1/agent/self", &[]).send(cluster).await?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -119,7 +119,7 @@ async fn member(cluster: &Cluster) -> Result<TargetNode, CliError> {
     })
 }
 
-/// A node that is in the catalog; an error if it is not.
+/// Reads the node `name` of the catalog; an error if there is none.
 async fn known(name: &str, cluster: &Cluster) -> Result<TargetNode, CliError> {
     let found = Call::get(&format!("/v1/catalog/node/{}", encode(name)), &[]).send(cluster).await?;
     let node = &found["Node"];
@@ -170,7 +170,8 @@ fn said(out: &mut impl std::io::Write, text: &str) -> Result<(), CliError> {
     Ok(writeln!(out, "{text}")?)
 }
 
-/// Body of the request. `SkipNodeUpdate` protects a node that the arguments do not describe.
+/// Body of the registration of `args` at the node `on`. `SkipNodeUpdate` keeps an existing node
+/// that the arguments do not describe as it is.
 fn body(args: &RegisterArgs, on: &TargetNode) -> Value {
     let node = &on.name;
     let mut body = json!({ "Node": node, "Address": on.address, "SkipNodeUpdate": on.is_left_alone });
@@ -235,8 +236,8 @@ pub(crate) async fn deregister(args: DeregisterArgs, cluster: &Cluster, client: 
     }
 }
 
-/// The reason if there is nothing to remove on `node`, with a hint where it is; `None` if there is.
-/// Needed because the server accepts the removal of an absent row.
+/// The reason if `node` has nothing that `args` would remove, as a text with a hint; `None` if it
+/// has. Needed because the server accepts the removal of an absent row.
 async fn nothing_to_remove(args: &DeregisterArgs, node: &str, cluster: &Cluster) -> Result<Option<String>, CliError> {
     let whole = Call::get(&format!("/v1/catalog/node/{}", encode(node)), &[]).send(cluster).await?;
     if whole["Node"].is_null() {

@@ -32,14 +32,15 @@ use headwater_types::kv::prefix_end;
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("descriptors that were compiled in"));
 
-/// Members of the document.
+/// The members that a document may have, as error texts list them.
 const MEMBERS: &str = "conditions, operations, idempotencyKey";
 
 fn message(name: &str) -> MessageDescriptor {
     POOL.get_message_by_name(name).expect("a message of the protos that this is built with")
 }
 
-/// Whether reading the document needs the types of resources.
+/// Whether an operation writes or deletes a resource, so that reading the document needs the
+/// registered types.
 pub(super) fn has_resources(document: &YamlNode) -> bool {
     let Content::Map(entries) = &document.content else { return false };
     let operations = entries.iter().filter(|entry| entry.key == "operations");
@@ -68,7 +69,8 @@ fn of_resource(key: &str) -> Option<OfResource> {
     }
 }
 
-/// Reads a document. `catalogue` knows the types of resources; `folder` is that of the file.
+/// Reads a document; an error has all its problems. `catalogue` has the types of resources.
+/// `folder` is that of the file; `None` for standard input.
 pub(super) fn read(
     document: YamlNode,
     folder: Option<&Path>,
@@ -134,7 +136,8 @@ fn operation(item: YamlNode, folder: Option<&Path>, catalogue: &mut Catalogue) -
     Ok(pb::Operation { operation: Some(operation) })
 }
 
-/// Reads a message by its descriptor.
+/// Reads `node` as the protobuf message with the full name `name`, which must be the message of
+/// `M`.
 fn typed<M: Message + Default>(mut node: YamlNode, name: &str) -> Result<M, Problem> {
     let descriptor = message(name);
     write_as_json(&mut node, &descriptor)?;
@@ -147,7 +150,8 @@ fn field_of(descriptor: &MessageDescriptor, name: &str) -> Option<FieldDescripto
     descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name))
 }
 
-/// Rewrites bytes as base64, and prefixes as ends of intervals, at any depth.
+/// Rewrites a message in place as proto-JSON, at any depth: bytes become base64, and `prefix: true`
+/// becomes `rangeEnd`.
 fn write_as_json(node: &mut YamlNode, descriptor: &MessageDescriptor) -> Result<(), Problem> {
     let Content::Map(entries) = &mut node.content else { return Ok(()) };
     if let Some(ends) = prefix(entries, descriptor)? {
@@ -175,7 +179,8 @@ fn write_as_json(node: &mut YamlNode, descriptor: &MessageDescriptor) -> Result<
     Ok(())
 }
 
-/// Takes `prefix: true` out of a message with an interval of keys. Returns the end of the interval.
+/// Removes `prefix` from a message with an interval of keys. Returns the `rangeEnd` that takes its
+/// place; `None` without a prefix or if it is false.
 fn prefix(entries: &mut Vec<YamlEntry>, descriptor: &MessageDescriptor) -> Result<Option<YamlEntry>, Problem> {
     let has_interval = descriptor.get_field_by_name("range_end").is_some();
     let Some(at) = entries.iter().position(|entry| has_interval && entry.key == "prefix") else { return Ok(None) };
@@ -231,8 +236,8 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some((digit(*high)? * 16 + digit(*low)?) as u8)).collect()
 }
 
-/// The position of each operation of a document, for errors of the server that name one by its
-/// number.
+/// The positions of the items of `list`, which is `conditions` or `operations`, in a document. For
+/// errors of the server, which name an item by its number from 0.
 pub(super) fn places(document: &YamlNode, list: &str) -> Vec<Location> {
     let Content::Map(entries) = &document.content else { return Vec::new() };
     let lists = entries.iter().filter(|entry| entry.key == list);

@@ -19,13 +19,13 @@ use headwater_client::{CallError, CommitError, CommitTimeouts};
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::operation_result::Result as Wire;
 
-/// Time after which an unanswered commit is not sent again.
+/// Time after which an unanswered commit is not sent again, unless `--timeout` is longer.
 const TOTAL_MAX: Duration = Duration::from_secs(30);
 
 /// Change keys, resources, services, sessions and leases at one index, all or nothing
 ///
 /// The file has conditions and operations, as YAML or JSON; docs/commits.md has the grammar. The
-/// commit is repeated until its outcome is known, and takes effect once.
+/// commit is repeated until its outcome is known, for up to 30 s, and takes effect at most once.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CommitArgs {
     /// A file of YAML or JSON, or - for standard input
@@ -72,7 +72,8 @@ pub(super) fn print(done: &pb::CommitResponse, client: &ClientArgs) -> Result<()
     }
 }
 
-/// Commits, and repeats the commit until its outcome is known.
+/// Sends a commit. Repeats it until its outcome is known, for up to 30 s, or for `--timeout` if
+/// that is longer.
 pub(super) async fn send(
     request: pb::CommitRequest,
     cluster: &Cluster,
@@ -82,7 +83,8 @@ pub(super) async fn send(
     cluster.endpoints().commit(request, timeouts).await
 }
 
-/// Adds to an error of the server the place of the part that it names.
+/// The error of a commit that was read from `file`. A refusal that names a condition or operation
+/// gets its line and column.
 fn explain(error: CommitError, file: &str, [conditions, operations]: &[Vec<Location>; 2]) -> CliError {
     match error {
         CommitError::Refused { endpoint, status } => {
@@ -101,7 +103,7 @@ fn explain(error: CommitError, file: &str, [conditions, operations]: &[Vec<Locat
     }
 }
 
-/// The error of a commit that is in no file.
+/// The error of a commit, without a position in a file.
 pub(super) fn refused(error: CommitError) -> CliError {
     match error {
         CommitError::Refused { endpoint, status } => CallError::Refused { endpoint, status }.into(),
@@ -114,7 +116,7 @@ pub(super) fn refused(error: CommitError) -> CliError {
     }
 }
 
-/// A key as the command line takes it, if it can.
+/// An idempotency key as `--idempotency-key` takes it; `of your own` if it is not UTF-8.
 fn shown_key(key: &[u8]) -> String {
     std::str::from_utf8(key).map_or_else(|_| "of your own".to_owned(), ToOwned::to_owned)
 }

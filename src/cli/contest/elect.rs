@@ -88,8 +88,9 @@ async fn listen(name: &str, cluster: &Cluster, format: WriteOut) -> Result<(), C
     keep_open(cluster, async |attempt, contact| follow(attempt, name, &mut seen, contact, format).await).await
 }
 
-/// Prints the leaders that one endpoint reports, without repeating the last one; returns the reason
-/// of the end.
+/// Prints each leader that one endpoint reports and that is newer than the revision `seen`, which
+/// moves along. Returns the reason to try the next endpoint; an error if every endpoint would
+/// refuse.
 async fn follow(
     attempt: &Attempt,
     name: &str,

@@ -27,8 +27,9 @@ const TERM_TIMEOUT: Duration = Duration::from_secs(5);
 /// with the token refuses its late writes.
 ///
 /// The command finds the key in ETCD_LOCK_KEY and HEADWATER_LOCK_KEY, the revision of the answer in
-/// ETCD_LOCK_REV, and the token in HEADWATER_FENCING_TOKEN. It is sent SIGTERM if the lock is lost.
-/// Its exit status is this command's.
+/// ETCD_LOCK_REV, and the token in HEADWATER_FENCING_TOKEN. It is sent SIGTERM if the lock is lost
+/// or this command is interrupted, and SIGKILL if it does not end within 5 s. Its exit status is
+/// this command's.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LockArgs {
     /// The lock
@@ -135,7 +136,8 @@ fn spawn(command: &[String], locked: &LockResponse, token: i64) -> Result<Child,
         .map_err(|error| CliError::Usage(format!("{program} cannot be run: {error}")))
 }
 
-/// Sends SIGTERM to the command, and SIGKILL if it does not end within [`TERM_TIMEOUT`].
+/// Sends SIGTERM to the command, and SIGKILL if it does not end within [`TERM_TIMEOUT`]. Returns
+/// its status.
 async fn end(child: &mut Child) -> Result<ExitStatus, CliError> {
     if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw) {
         // An error means that the process has ended already.

@@ -1,5 +1,5 @@
-//! `headwater lock` and `headwater elect`: the server's recipes, with a lease that this command
-//! keeps alive.
+//! `headwater lock` and `headwater elect`: etcd's services of locks and elections, with a lease
+//! that the command keeps alive.
 
 pub(super) mod elect;
 pub(super) mod lock;

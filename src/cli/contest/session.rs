@@ -19,7 +19,7 @@ use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest};
 
 /// Pause after every endpoint has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Errors of a server for a contender that has lost its key.
+/// Error texts of a server for a contender that has lost its key.
 const KEY_LOST: [&str; 2] = ["mutex: session is expired", "election: not leader"];
 
 pub(super) struct Session<'a> {
@@ -43,8 +43,8 @@ impl<'a> Session<'a> {
         self.lease.keep().await;
     }
 
-    /// Waits for the session's turn, at any endpoint. The call may be repeated: a contender keeps
-    /// its position in the queue.
+    /// Makes `call`, which waits for the session's turn, until an endpoint answers or refuses it. A
+    /// repeated call keeps the contender's position in the queue, unless its key was removed.
     pub(super) async fn contend<T>(
         &self,
         call: impl AsyncFn(Attempt) -> Result<Response<T>, Status>,
@@ -58,8 +58,8 @@ impl<'a> Session<'a> {
         Ok(self.cluster.endpoints().call_until_answered(RETRY_PAUSE, call).await?.into_inner())
     }
 
-    /// Returns when `key`, which existed at `revision`, has been removed, by hand for example.
-    /// [`keep`](Self::keep) notices the expiry of the lease, even if no endpoint answers.
+    /// Returns when `key`, which existed at `revision`, has been removed, by hand for example. Does
+    /// not return while no endpoint answers: [`keep`](Self::keep) notices that the lease ends.
     pub(super) async fn removed(&self, key: Bytes, revision: i64) {
         let from = AtomicI64::new(revision + 1);
         loop {
@@ -81,8 +81,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Whether the key was removed; false if the watch ended before that. Moves `from` past compacted
-/// revisions.
+/// Watches `key` from the revision `from` on. True once the key is removed; false if the watch ends
+/// before. Raises `from` to the compaction point if that is above it.
 async fn watch_removal(attempt: &Attempt, key: Bytes, from: &AtomicI64) -> Result<bool, Status> {
     let create = WatchCreateRequest {
         key,

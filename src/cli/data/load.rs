@@ -20,8 +20,8 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 
 /// Write every line of a file as a key
 ///
-/// The value is the number of the line, or the text after the first tab. Puts are repeated until
-/// they are acknowledged, which is harmless here: a repeated put writes the same again.
+/// The value is the number of the line, or the text after the first tab. A put that no endpoint
+/// acknowledges is repeated for up to 30 s, which is harmless here: it writes the same again.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LoadArgs {
     /// The file, or - for standard input

@@ -1,8 +1,8 @@
 //! Data sets from text files: written key by key with `load`, read back and compared with `verify`.
 //!
-//! A line is a key; its value is the number of the line, or the text after the first tab. A
-//! repeated key is left out, so that the expected content does not depend on the order in which
-//! concurrent writes arrive.
+//! A line is a key; its value is the number of the line, or the text after the first tab. Only the
+//! first line of a repeated key counts, so that the expected content does not depend on the order
+//! in which concurrent writes arrive.
 
 pub(super) mod load;
 pub(super) mod verify;
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::error::CliError;
 use super::progress::Progress;
 
-/// The progress of a command: shown if `wanted`, and always on a terminal.
+/// The progress of a command: shown if `wanted`, and always if standard error is a terminal.
 fn progress(what: &'static str, total: usize, wanted: bool) -> Progress {
     if wanted || std::io::stderr().is_terminal() { Progress::new(what, Some(total as u64)) } else { Progress::Off }
 }
@@ -24,7 +24,8 @@ fn progress(what: &'static str, total: usize, wanted: bool) -> Progress {
 /// Pairs in the order of the file, each key once.
 struct DataSet {
     pairs: Vec<(Bytes, Bytes)>,
-    /// Lines that gave no pair: repeated and empty keys. Empty lines are not counted.
+    /// Number of lines that gave no pair: those with repeated or empty keys. Empty lines are not
+    /// counted.
     skipped: usize,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct VerifyArgs {
     progress: bool,
 }
 
-/// Result of the comparison.
+/// Numbers of keys by the result of their comparison, and the first differences as texts.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct Findings {
     equal: u64,

@@ -1,7 +1,7 @@
-//! `headwater diff`: what is different between two points.
+//! `headwater diff`: the entities that differ between two points of the history.
 //!
-//! The history between both is folded: of each entity the first state before and the last state
-//! after count. So the cost is that of the changes, not of the store.
+//! The changes between both points are folded: an entity's state before its first change is
+//! compared with its state after the last one. The cost grows with the changes, not with the store.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,7 +19,7 @@ use crate::output::{WriteOut, print_json};
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
 
-/// Print what is different between two points of the history
+/// Print the differences between two points of the history
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DiffArgs {
     /// Path to compare, with everything below it; all of the store without it
@@ -59,19 +59,20 @@ pub(crate) async fn run(args: DiffArgs, cluster: &Cluster, client: &ClientArgs) 
     Ok(out.flush()?)
 }
 
-/// What is different between two points.
+/// The entities that differ between two points.
 pub(super) struct Differences {
-    /// One change of each entity that is different, by path.
+    /// One change for each entity that differs, in the order of their paths.
     pub(super) changes: Vec<pb::EntityChange>,
-    /// The types of the resources among them.
+    /// The types of the resources in `changes`.
     pub(super) types: Types,
     /// The log index up to which the changes are known.
     pub(super) reached: u64,
-    /// The lineage of that index.
+    /// The lineage of `reached`, as the server writes its epoch.
     pub(super) epoch: String,
 }
 
-/// Reads what is different between the points of a request.
+/// Reads the changes between the points of `request`, and folds them into one change for each
+/// entity.
 pub(super) async fn differences(request: pb::HistoryRequest, cluster: &Cluster) -> Result<Differences, CliError> {
     let mut history = store(cluster).history(request);
     let (mut types, mut folded, mut reached, mut epoch) = (Types::new(), BTreeMap::new(), 0, String::new());
@@ -86,7 +87,8 @@ pub(super) async fn differences(request: pb::HistoryRequest, cluster: &Cluster) 
     Ok(Differences { changes, types, reached, epoch })
 }
 
-/// Adds a change to those of the same entity before.
+/// Merges `change` with the earlier change of its entity: the earlier state before stays, the later
+/// state after takes its place.
 fn fold(folded: &mut BTreeMap<String, pb::EntityChange>, change: pb::EntityChange) {
     match folded.get_mut(&change.path) {
         Some(earlier) => (earlier.after, earlier.expired) = (change.after, change.expired),
@@ -96,7 +98,8 @@ fn fold(folded: &mut BTreeMap<String, pb::EntityChange>, change: pb::EntityChang
     }
 }
 
-/// The difference of both states; `None` if they look the same.
+/// Sets the kind of a folded change by its two states. `None` if both look the same, or there is
+/// neither.
 fn settle(change: pb::EntityChange, types: &Types) -> Option<pb::EntityChange> {
     let kind = match (&change.before, &change.after) {
         (None, None) => return None,

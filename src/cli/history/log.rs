@@ -1,4 +1,4 @@
-//! `headwater log`: who changed what, newest first, or as it happens.
+//! `headwater log`: the commands that changed a part of the store, newest first, or as they happen.
 
 use std::io::Write;
 
@@ -21,16 +21,17 @@ pub(crate) struct HistoryArgs {
     /// Only changes since then: 10m, '5m ago', a log index, or a date in UTC
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     since: Option<When>,
-    /// Print changes from the oldest on, and go on with new ones
+    /// Print new changes as they happen; with --since, first those since then, the oldest first
     #[arg(long, short)]
     follow: bool,
     /// Print changes line by line
     #[arg(long, short)]
     patch: bool,
-    /// Only changes through this face: etcd, etcd-early, resource, consul, store, headwater, node
+    /// Only changes through this face: etcd, etcd-early, resource, consul, store, headwater, node;
+    /// may be given several times
     #[arg(long = "face", value_name = "FACE")]
     faces: Vec<String>,
-    /// Most commands to print
+    /// Most commands to print [default: all]
     #[arg(long, short = 'n', default_value_t = 0, hide_default_value = true, value_name = "COUNT")]
     limit: u64,
 }
@@ -67,7 +68,7 @@ pub(crate) async fn run(args: HistoryArgs, cluster: &Cluster, client: &ClientArg
     }
 }
 
-/// The newest point, after which new changes are printed.
+/// The newest point of the history. Only changes after it are new.
 async fn now(cluster: &Cluster) -> Result<Option<pb::Point>, CliError> {
     let read = pb::ReadRequest { targets: vec!["/cluster".to_owned()], ..Default::default() };
     let read = store(cluster).read(read).await?;

@@ -1,5 +1,5 @@
-//! The history of the store for people: changes (`log`), states at a point (`show`), and what is
-//! different between two points (`diff`).
+//! The history of the store for people. `log` prints changes, `show` states at a point, `diff` the
+//! differences between two points; `undo` goes back to a point.
 //!
 //! Owns points of time as people write them, and the form of states and changes on a terminal.
 //! Knows the store's API alone.
@@ -23,12 +23,13 @@ fn store(cluster: &Cluster) -> Store {
     Store::new(cluster.endpoints().clone(), cluster.timeout())
 }
 
-/// The error of a stream of changes.
+/// The error of a stream of changes that a server refused or ended.
 fn stream_error(status: Status) -> CliError {
     CliError::StreamRefused(Box::new(status))
 }
 
-/// A target with everything below it, unless it says otherwise.
+/// `target` with everything below it; `None` is the whole store. A target with options (`?`) stays
+/// as it is.
 fn recursive(target: Option<&str>) -> String {
     match target {
         None => "/?recursive=true".to_owned(),

@@ -1,9 +1,9 @@
 //! The difference of two texts by lines.
 
-/// Lines of context around a change, count.
+/// Number of unchanged lines that are kept before and after a change.
 const CONTEXT: usize = 3;
-/// Longest texts that are compared line by line, product of the lines of both. Longer ones are
-/// shown as replaced.
+/// Bound on the lines of the old text times those of the new one, without the common lines at both
+/// ends. Above it, all these lines are shown as replaced.
 const COMPARED_MAX: usize = 4_000_000;
 
 /// One line of a difference.
@@ -15,11 +15,12 @@ pub(super) enum Line {
     Old(String),
     /// In the new text alone.
     New(String),
-    /// Lines of both texts that are left out.
+    /// One or more lines of both texts that are left out.
     Gap,
 }
 
-/// The difference of two texts, with some lines of context.
+/// The difference of two texts: the changed lines, up to `CONTEXT` unchanged ones around them, and
+/// gaps for the rest.
 pub(super) fn patch(old: &[String], new: &[String]) -> Vec<Line> {
     let lines = differences(old, new);
     let is_change = |line: &Line| matches!(line, Line::Old(_) | Line::New(_));
@@ -38,7 +39,8 @@ pub(super) fn patch(old: &[String], new: &[String]) -> Vec<Line> {
     shown
 }
 
-/// Every line of both texts: a longest common subsequence is kept.
+/// Every line of both texts, without gaps. The lines of a longest common subsequence are
+/// `Line::Same`, unless the texts exceed `COMPARED_MAX`.
 fn differences(old: &[String], new: &[String]) -> Vec<Line> {
     let same_head = old.iter().zip(new).take_while(|(one, other)| one == other).count();
     let (old_rest, new_rest) = (&old[same_head..], &new[same_head..]);

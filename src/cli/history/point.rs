@@ -8,15 +8,16 @@ use headwater_proto::pb::headwater_v1 as pb;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
     Now,
+    /// A log index.
     Index(u64),
-    /// Before the present time.
+    /// So long before the time at which the store is asked.
     Ago(Duration),
     /// Milliseconds since the Unix epoch.
     UnixMs(i64),
 }
 
 impl When {
-    /// The point at which the store is asked; `None` for now.
+    /// The point as the API of the store takes it; `None` for now.
     pub(super) fn point(self) -> Option<pb::Point> {
         let point = match self {
             Self::Now => return None,
@@ -59,7 +60,8 @@ pub(super) fn parse_when(text: &str) -> Result<When, String> {
     }
 }
 
-/// A time for people, in UTC. Empty if it is 0 or negative, which is an unknown time.
+/// A time, in milliseconds since the Unix epoch, for people, in UTC. Empty if it is 0 or negative,
+/// which is an unknown time.
 pub(super) fn time_text(unix_ms: i64) -> String {
     match u64::try_from(unix_ms) {
         Ok(unix_ms) if unix_ms > 0 => UNIX_EPOCH

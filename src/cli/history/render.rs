@@ -14,7 +14,7 @@ use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
 use headwater_proto::pb::{etcdserverpb, mvccpb, pbservice};
 
-/// Bytes of a value that is no text on one line, in hexadecimal.
+/// Number of bytes on one line, in hexadecimal, of a value that is no text.
 const HEX_LINE_BYTES: usize = 32;
 /// Longest value on one line on a terminal, characters.
 const TERMINAL_CHARS_MAX: usize = 100;
@@ -22,9 +22,9 @@ const TERMINAL_CHARS_MAX: usize = 100;
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {
-    /// A person looks: colours, and long values are cut.
+    /// Whether to use colours and to cut long values.
     pub(super) is_terminal: bool,
-    /// Changes are shown line by line.
+    /// Whether changes are shown line by line.
     pub(super) is_patch: bool,
 }
 
@@ -38,7 +38,8 @@ enum Colour {
 }
 
 impl Style {
-    /// The style of the standard output.
+    /// The style for standard output: `is_terminal` if it is a terminal, unless `NO_COLOR` is set
+    /// and not empty.
     pub(super) fn of_stdout(is_patch: bool) -> Self {
         use std::io::IsTerminal;
         let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -67,7 +68,7 @@ impl Style {
     }
 }
 
-/// The state on one line.
+/// The state of an entity on one line. Empty without data, or if the data does not decode.
 pub(super) fn line(entity: &pb::Entity, types: &Types) -> String {
     let Some(data) = &entity.data else { return String::new() };
     match name(data) {
@@ -103,7 +104,7 @@ pub(super) fn line(entity: &pb::Entity, types: &Types) -> String {
     }
 }
 
-/// Address, tags and checks of an instance.
+/// Address, tags and checks of an instance; empty without a service.
 fn instance_line(instance: &pbservice::CheckServiceNode) -> String {
     let node = instance.node.as_ref();
     let Some(service) = &instance.service else { return String::new() };
@@ -119,7 +120,8 @@ fn instance_line(instance: &pbservice::CheckServiceNode) -> String {
     parts.join("  ")
 }
 
-/// The state by lines.
+/// The state of an entity as lines: a value by its lines, JSON with indentation, other bytes in
+/// hexadecimal. Empty without data.
 pub(super) fn lines(entity: &pb::Entity, types: &Types) -> Vec<String> {
     let Some(data) = &entity.data else { return Vec::new() };
     let by_lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
@@ -142,7 +144,8 @@ pub(super) fn lines(entity: &pb::Entity, types: &Types) -> Vec<String> {
     }
 }
 
-/// The value as text, if it is text that a terminal can show.
+/// `value` as text. `None` if it is not UTF-8, or has control characters other than line ends and
+/// tabs.
 fn readable(value: &[u8]) -> Option<&str> {
     let is_shown = |c: char| !c.is_control() || matches!(c, '\n' | '\t' | '\r');
     std::str::from_utf8(value).ok().filter(|text| text.chars().all(is_shown))
@@ -152,7 +155,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The state as JSON.
+/// An entity as JSON: its path, its log index, and its data if there is any.
 pub(super) fn json(entity: &pb::Entity, types: &Types) -> Value {
     let mut object = json!({"path": entity.path, "index": entity.index});
     if let (Some(fields), Some(data)) = (object.as_object_mut(), &entity.data) {
@@ -161,7 +164,7 @@ pub(super) fn json(entity: &pb::Entity, types: &Types) -> Value {
     object
 }
 
-/// Prints the head and the changes of a command.
+/// Prints a command: a line with its log index, time, author, face and revision, then its changes.
 pub(super) fn print_command(
     out: &mut impl Write,
     command: &pb::CommandChanges,
@@ -257,7 +260,7 @@ pub(super) fn change_json(change: &pb::EntityChange, types: &Types) -> Value {
     object
 }
 
-/// The data of a command's states, for the types of resources.
+/// The data of the states before and after each change of a command.
 pub(super) fn data_of(command: &pb::CommandChanges) -> impl Iterator<Item = &prost_types::Any> {
     let states = command.changes.iter().flat_map(|change| change.before.iter().chain(&change.after));
     states.filter_map(|entity| entity.data.as_ref())

@@ -17,7 +17,7 @@ use headwater_proto::pb::headwater_v1 as pb;
 /// Print any part of the store as it is, or was at some time
 ///
 /// TARGET is a path, as for `follow`: /kv/app is the key and its children. `/kv/app?children=false`
-/// is the key alone, which is printed as it is.
+/// is the key alone. A single entity is printed in full, by lines; of several, each is one line.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ShowArgs {
     /// Path to print

@@ -1,8 +1,8 @@
 //! `headwater undo`: sets a part of the store back to an earlier state, by one commit.
 //!
-//! Owns the operations that undo a change. The commit has the condition that nothing has changed
-//! since the changes were read, so it undoes what was shown and nothing else. Leases, members and
-//! statuses of resources stay as they are.
+//! Owns the operations that undo a change. The commit has the conditions that no shown entity has
+//! changed since the changes were read, so it undoes exactly the shown changes. Leases, members and
+//! statuses of resources stay as they are, and so do nodes that were registered since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
@@ -30,8 +30,8 @@ const TARGETS_MAX: usize = 64;
 
 /// Set a part of the store back to an earlier state
 ///
-/// Shows what it would change and asks. All of it is one commit, which is refused if anything below
-/// the target has changed meanwhile. Keys lose their leases, unless they still have the same one;
+/// Shows the changes that it would make, and asks. All of it is one commit, which is refused if any
+/// of it has changed meanwhile. Keys lose their leases, unless they still have the same one;
 /// leases, members and statuses of resources stay as they are.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct UndoArgs {
@@ -111,13 +111,14 @@ fn confirm(out: &mut impl Write, count: usize) -> Result<(), CliError> {
     if matches!(line.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(refused()) }
 }
 
-/// Whether the states differ by more than versions and log indexes, which cannot be undone.
+/// Whether the states differ in their `content`. Other differences cannot be undone.
 fn differs(change: &pb::EntityChange) -> bool {
     let content = |entity: &Option<pb::Entity>| entity.as_ref()?.data.as_ref().map(content);
     content(&change.before) != content(&change.after)
 }
 
-/// The data without versions and log indexes.
+/// The part of the data that an undo sets back: without versions and log indexes, leases of keys,
+/// statuses and uids of resources. An instance counts without its node and the checks of its node.
 fn content(data: &prost_types::Any) -> Vec<u8> {
     match name(data) {
         "mvccpb.KeyValue" => mvccpb::KeyValue::decode(&data.value[..])
@@ -144,7 +145,8 @@ fn content(data: &prost_types::Any) -> Vec<u8> {
     .unwrap_or_else(|_| data.value.clone())
 }
 
-/// The first part of the target that one commit can undo.
+/// The shortest path above the first of `paths` below which at most `max` of them lie; the first
+/// path itself if there is none. Empty without paths.
 fn small_target<'p>(paths: &[&'p str], max: usize) -> &'p str {
     let Some(first) = paths.first() else { return "" };
     let is_below = |path: &str, target: &str| {
@@ -155,7 +157,7 @@ fn small_target<'p>(paths: &[&'p str], max: usize) -> &'p str {
     small.next().unwrap_or(first)
 }
 
-/// The change that undoing a change makes.
+/// The change that an undo of `change` makes: states swapped, kind inverted.
 fn reversed(change: pb::EntityChange) -> pb::EntityChange {
     let kind = match change.kind() {
         Kind::Created => Kind::Removed,
@@ -166,8 +168,9 @@ fn reversed(change: pb::EntityChange) -> pb::EntityChange {
     pb::EntityChange { kind: kind.into(), before, after, expired: false, ..change }
 }
 
-/// The conditions that nothing has changed since an index of a lineage: below the target if that
-/// can be asked, or else of each path; and of entities outside.
+/// The conditions that nothing has changed since `index` in the lineage `epoch`. One is about
+/// everything below `target` if that is possible, else one about each of `paths`. One more is about
+/// each path in `outside`.
 fn conditions(target: &str, paths: &[&str], outside: &[String], (index, epoch): (u64, &str)) -> Vec<pb::Condition> {
     let is_whole = target.ends_with("?recursive=true")
         && ["/kv", "/resources", "/services"].iter().any(|space| target.starts_with(space));
@@ -182,11 +185,12 @@ fn conditions(target: &str, paths: &[&str], outside: &[String], (index, epoch): 
     targets.map(unchanged).collect()
 }
 
-/// Checks of nodes, by the name of the node in paths.
+/// Checks of nodes, by the name that the node has in paths.
 type NodeChecks = BTreeMap<String, Vec<pbservice::HealthCheck>>;
 
-/// The checks of the nodes that instances come back to and that do not exist now. Instances have
-/// them. The checks of a node that exists stay as they are.
+/// The checks of nodes to restore: of each node that an instance comes back to and that does not
+/// exist at `reached`. They are in the earlier states of the instances. A node that exists keeps
+/// its checks, and is left out.
 async fn checks_of_nodes(
     changes: &[pb::EntityChange],
     reached: u64,
@@ -212,8 +216,8 @@ async fn checks_of_nodes(
     Ok(found)
 }
 
-/// Puts changes in the order of the commit. Resources run in its order: what others need is written
-/// first and deleted last.
+/// Sorts changes in the order of the operations that undo them. A resource that others need (a
+/// unit, an owner) is written first and deleted last.
 fn put_in_order(changes: &mut [pb::EntityChange]) {
     const UNITS: [&str; 2] = ["/resources/tenancy/v2beta1/Partition/", "/resources/tenancy/v2beta1/Namespace/"];
     let resource = |change: &pb::EntityChange| {
@@ -237,8 +241,8 @@ fn put_in_order(changes: &mut [pb::EntityChange]) {
     });
 }
 
-/// The operation that undoes a change, or why there is none. Takes the checks of the node that it
-/// registers from `checks`.
+/// The operation that undoes a change, or the reason why there is none. A registration takes the
+/// checks of its node out of `checks`.
 fn undo(change: &pb::EntityChange, checks: &mut NodeChecks) -> Result<Op, &'static str> {
     const DAMAGED: &str = "its data cannot be read; use the newest version of this program";
     let part = |number| change.path.split('/').nth(number).unwrap_or_default();
@@ -293,13 +297,14 @@ fn data(entity: &Option<pb::Entity>) -> Option<&[u8]> {
     Some(&entity.as_ref()?.data.as_ref()?.value[..])
 }
 
-/// Writes a key back. It keeps its lease if that is the one that it had.
+/// Writes a key back. It keeps its present lease if it had the same one then; otherwise it gets
+/// none.
 fn put(then: mvccpb::KeyValue, now: Option<mvccpb::KeyValue>) -> Op {
     let has_same_lease = now.is_some_and(|now| now.lease == then.lease && then.lease != 0);
     Op::Put(etcd::PutRequest { key: then.key, value: then.value, ignore_lease: has_same_lease, ..Default::default() })
 }
 
-/// An owner by its name alone: a resource that was made again has another uid.
+/// `owner` without its uid: a resource that was made again has another one.
 fn named(owner: pbresource::Id) -> pbresource::Id {
     pbresource::Id { uid: String::new(), ..owner }
 }
@@ -318,8 +323,9 @@ fn write(then: pbresource::Resource, now: Option<pbresource::Resource>) -> Op {
     Op::WriteResource(pbresource::WriteRequest { resource: Some(resource) })
 }
 
-/// Registers an instance as it was, with its own checks and no others. Its node stays as it is, if
-/// it exists; else it has the checks `of_node`.
+/// Registers an instance as it was, with its own checks and the checks `of_node`. Its node stays as
+/// it is if that exists. `exists` tells whether the instance exists now: then its other checks are
+/// removed. `None` if the node or the service is missing in `then`.
 fn register(then: pbservice::CheckServiceNode, exists: bool, of_node: Vec<pbservice::HealthCheck>) -> Option<Op> {
     let (node, service) = (then.node?, then.service?);
     let own = then.checks.into_iter().filter(|check| check.service_id == service.id);
@@ -333,9 +339,9 @@ fn deregister(now: pbservice::CheckServiceNode) -> Option<Op> {
     Some(Op::Deregister(pb::Deregister { node: now.node?.node, what }))
 }
 
-/// The operations of one commit. An instance that moved to another service is registered once: that
-/// takes it from the other. So does the registration of a node that gets an earlier name back: it
-/// takes everything on the node with it.
+/// The operations of the commit, without needless deregistrations. If an instance goes back to
+/// another service, its registration removes it from the present one. If a node gets an earlier
+/// name back, everything on it goes along.
 fn in_one(undone: &[(pb::EntityChange, Op)]) -> Vec<pb::Operation> {
     let mut registered = BTreeSet::new();
     let mut renamed = BTreeSet::new();
@@ -360,7 +366,7 @@ fn in_one(undone: &[(pb::EntityChange, Op)]) -> Vec<pb::Operation> {
     kept.map(|(_, operation)| pb::Operation { operation: Some(operation.clone()) }).collect()
 }
 
-/// The id of the node that an instance which is removed is on; empty for one without.
+/// The id of the node of the instance that `removal` removes; empty if the node has none.
 fn node_id(removal: &pb::EntityChange) -> String {
     let instance = data(&removal.before).and_then(|data| pbservice::CheckServiceNode::decode(data).ok());
     instance.and_then(|instance| instance.node).map(|node| node.id).unwrap_or_default()

@@ -4,8 +4,8 @@
 //! Written by hand rather than with a parser library: the grammar has three kinds of words and one
 //! comparison, and each error has a text of its own that quotes the whole line.
 //!
-//! Differences: words of a comparison need no quotes, and a section after the end of the input is
-//! empty.
+//! Differences from etcdctl: words of a comparison need no quotes, and a section after the end of
+//! the input is empty.
 
 use std::io;
 
@@ -21,7 +21,8 @@ use headwater_proto::pb::etcdserverpb::compare::{CompareResult, CompareTarget, T
 use headwater_proto::pb::etcdserverpb::request_op::Request;
 use headwater_proto::pb::etcdserverpb::{Compare, RequestOp, TxnRequest};
 
-/// Reads a transaction. `prompt` gets the title of each section before the section is read.
+/// Reads a transaction. `prompt` gets the title of each section before the section is read. Lines
+/// after the third section are not read.
 pub(super) fn parse(
     lines: impl Iterator<Item = io::Result<String>>,
     prompt: impl Fn(&str),
@@ -134,7 +135,7 @@ fn operation(line: &str, freshness: Freshness) -> Result<RequestOp, String> {
 }
 
 /// Takes one word off the front: in double quotes with escapes, in single quotes as it is, or bare
-/// up to white space or one of `stops`.
+/// up to white space or one of `stops`. Returns the word and the text behind it.
 fn word<'a>(text: &'a str, stops: &[char]) -> Result<(String, &'a str), String> {
     match text.chars().next() {
         None => Err("a word is missing".to_owned()),

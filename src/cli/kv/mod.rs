@@ -13,7 +13,8 @@ use bytes::Bytes;
 use super::error::CliError;
 use headwater_types::KeyRange;
 
-/// A key interval as etcd's pair of `key` and `range_end`, from the arguments.
+/// etcd's pair of `key` and `range_end` for the arguments of a command; an error if they exclude
+/// each other.
 fn interval(key: &str, range_end: Option<&str>, prefix: bool, from_key: bool) -> Result<(Bytes, Bytes), CliError> {
     let everything = Bytes::from_static(b"\0");
     let key_bytes = Bytes::copy_from_slice(key.as_bytes());
@@ -34,7 +35,7 @@ fn interval(key: &str, range_end: Option<&str>, prefix: bool, from_key: bool) ->
     }
 }
 
-/// A lease id as etcdctl writes it: hexadecimal.
+/// Reads a lease id as etcdctl writes it: hexadecimal, with or without `0x`.
 pub(super) fn parse_lease(text: &str) -> Result<i64, String> {
     let digits = text.trim_start_matches("0x");
     u64::from_str_radix(digits, 16)

@@ -33,7 +33,8 @@ pub(crate) struct PutArgs {
 }
 
 impl PutArgs {
-    /// The request, its value taken from the command line only.
+    /// The request, with the value of the command line. An error if that has none and
+    /// `--ignore-value` is not given. Does not read standard input: a value `-` is the text itself.
     pub(super) fn request(&self) -> Result<PutRequest, CliError> {
         if self.value.is_none() && !self.ignore_value {
             return Err(CliError::Usage(format!("put {}: the value is missing", self.key)));

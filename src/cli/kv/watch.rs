@@ -2,7 +2,7 @@
 //! a repetition.
 //!
 //! Owns the start revision of the next attempt. Invariant: it is one past the last revision that
-//! was printed, or that the server has reported as complete.
+//! was printed, or that the server has reported as complete. Before any, it is the requested one.
 
 use std::io::Write;
 

@@ -36,8 +36,9 @@ pub(super) async fn run(id: i64, once: bool, cluster: &Cluster, format: WriteOut
     }
 }
 
-/// Keeps the lease alive at one endpoint. `None` once there is nothing more to do, else the reason
-/// to try the next endpoint.
+/// Keeps the lease alive at one endpoint. `None` once the lease has ended, or after one renewal
+/// with `once`; else the reason to try the next endpoint. With `once`, a lease that has ended is an
+/// error.
 async fn keep(
     attempt: &Attempt,
     id: i64,

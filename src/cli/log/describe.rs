@@ -5,7 +5,8 @@ use headwater_proto::codec::{CodecError, decode_proposal};
 use headwater_server::inspect::log::LogRecord;
 use headwater_types::Supported;
 
-/// The content of a log entry, in one line.
+/// The content of a log entry, in one line. An error if it cannot be decoded, or is a command that
+/// a program of the `supported` versions can neither apply nor skip.
 pub(super) fn describe(record: &LogRecord, supported: Supported) -> Result<String, CodecError> {
     match record.kind {
         RecordKind::Blank => Ok("the first entry of a term".to_owned()),

@@ -14,13 +14,13 @@ use headwater_server::inspect::log::LogRecord;
 use headwater_server::inspect::{self, Inspection};
 use headwater_types::{LogIndex, NodeId, Supported};
 
-/// Entries that are printed if neither `--from` nor `--to` is given, count.
+/// The number of last entries that are printed without `--from`, `--to` and `--limit`.
 const LAST_ENTRIES: usize = 20;
 
-/// Print what is in a data directory, and name all damage; changes nothing
+/// Print the content of a data directory, and name all damage; changes nothing
 ///
-/// Works on directories whose node does not start. All of the log and of the state is checked,
-/// whichever entries are printed. Ends with status 1 if anything is damaged.
+/// Works also on a directory with which a node cannot start any more. All of the log and of the
+/// state is checked, whichever entries are printed. Ends with status 1 if anything is damaged.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct InspectArgs {
     /// The data directory of a node that does not run
@@ -46,10 +46,12 @@ impl InspectArgs {
     }
 }
 
-/// The entries to print: the first ones of a range, or the last ones of the log.
+/// The entries to print: the first ones of the range of `--from` and `--to`, else the last ones of
+/// the log.
 struct Chosen<'a> {
     args: &'a InspectArgs,
     entries: VecDeque<Entry>,
+    /// Entries of the range, or of the log, that are not printed, count.
     left_out: u64,
 }
 

@@ -11,7 +11,7 @@ use super::history;
 use super::{ClientArgs, on_cluster};
 use headwater_types::Supported;
 
-/// Print who changed what in the cluster, newest first; with `inspect`, look into a data directory
+/// Print changes and their authors, newest first; with `inspect`, look into a data directory
 ///
 /// TARGET is a path, as for `follow`: /kv/app, /services/web. Everything below it counts; without
 /// it, all of the store.
@@ -26,7 +26,7 @@ pub(super) struct LogArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum LogCommand {
-    /// Print what is in the data directory of a node that does not run, and name all damage;
+    /// Print the content of the data directory of a node that does not run, and name all damage;
     /// changes nothing
     Inspect(inspect::InspectArgs),
 }

@@ -19,7 +19,7 @@ use headwater_client::controller::wire;
 use headwater_proto::pb::pbresource;
 use headwater_types::resource::{Any, DELETION_TIMESTAMP, FINALIZERS, ResourceId};
 
-/// Problems that are shown at once, count.
+/// Most problems of manifests that are shown, count.
 const PROBLEMS_SHOWN_MAX: usize = 20;
 
 /// Create and change resources as files say
@@ -39,7 +39,7 @@ pub(super) struct ApplyArgs {
     output: Option<Output>,
 }
 
-/// Effect on a resource.
+/// Effect on a resource; with `--dry-run`, the effect that applying it would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Done {
@@ -97,8 +97,9 @@ pub(super) async fn run(args: ApplyArgs, cluster: &Cluster, client: &ClientArgs)
     printer.map_or(Ok(()), super::show::Printer::finish)
 }
 
-/// Adds to an error the position of the resource in its file, an advice, and the number of
-/// resources already applied.
+/// Adds to a refusal the position of the resource in its file, the number `done` of resources
+/// applied before, and advice where there is some. An indeterminate error gets the first two; any
+/// other stays as it is.
 fn explain(error: CliError, wanted: &Planned, done: usize, all: usize) -> CliError {
     let head = format!("{}: {}", wanted.at(), wire::name(&wanted.resource.id));
     let progress = match done {

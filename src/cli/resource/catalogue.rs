@@ -1,5 +1,5 @@
-//! The types that a command knows: the built-in ones, those registered in the cluster, those of the
-//! manifests at hand.
+//! The types of resources that a command knows: built-in ones, those registered in the cluster, and
+//! those that its manifests register.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,7 +18,7 @@ use headwater_types::resource::{ResourceType, Rule, Scope, Type, builtin_registr
 /// Page size of a list, resources: the types of a cluster may be too many for one message.
 pub(super) const PAGE_SIZE: usize = 500;
 
-/// A type, with the message of its data.
+/// A type of resources, with the schema of its data.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownType {
     pub(super) registration: ResourceType,
@@ -45,7 +45,7 @@ impl KnownType {
     }
 }
 
-/// Types by name.
+/// The known types of resources; no two of them are equal.
 #[derive(Clone, Debug)]
 pub(crate) struct Catalogue {
     types: Vec<KnownType>,
@@ -99,7 +99,7 @@ impl Catalogue {
     }
 
     /// The type called `name`: `group.version.Kind`, `version.Kind`, `group.Kind` or `Kind`, if no
-    /// other type is called so. Case does not matter in the kind.
+    /// other type is called so. Case does not matter in the kind. An error is a text for people.
     pub(super) fn resolve(&self, name: &str) -> Result<&KnownType, String> {
         let matching: Vec<_> = self.types.iter().filter(|known| is_called(known.type_(), name)).collect();
         match matching.as_slice() {
@@ -143,7 +143,8 @@ fn is_called(type_: &Type, name: &str) -> bool {
     }
 }
 
-/// One page of a list, and the token of the next page; `None` after the last page.
+/// One page of a list, and the token of the next page; `None` after the last page. `token` names
+/// the page, `None` the first one. `consistent` asks for a linearizable read.
 pub(super) async fn page(
     cluster: &Cluster,
     request: pbresource::ListRequest,

@@ -1,12 +1,12 @@
-//! The changes of a write, field by field.
+//! The difference of two JSON values, field by field.
 
 use serde_json::Value;
 
 /// Longest value that is shown whole, characters.
 const SHOWN_MAX: usize = 60;
 
-/// Lines such as `data.genre: "GENRE_JAZZ" -> "GENRE_METAL"`; an added field is marked `+`, a
-/// removed one `-`, a changed one `~`.
+/// One line for each field that differs, such as `~ data.genre: "GENRE_JAZZ" -> "GENRE_METAL"`. An
+/// added field is marked `+`, a removed one `-`, a changed one `~`. Empty for equal values.
 pub(super) fn diff(before: &Value, after: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     walk("", before, after, &mut lines);
@@ -43,7 +43,8 @@ fn step(path: &str, before: Option<&Value>, after: Option<&Value>, lines: &mut V
     }
 }
 
-/// One line per leaf value, so that none is hidden by a cut.
+/// Adds a line for each leaf of an added or removed value. A single line for all of it could be
+/// cut.
 fn each(path: &str, value: &Value, sign: &str, lines: &mut Vec<String>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {

@@ -64,7 +64,7 @@ pub(super) struct DeleteArgs {
     version: Option<String>,
 }
 
-/// The resource of this name, if there is one.
+/// Reads the resource `id`; `None` if there is none. `consistent` asks for a linearizable read.
 pub(super) async fn find(
     id: &ResourceId,
     cluster: &Cluster,

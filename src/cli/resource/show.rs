@@ -30,7 +30,8 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// The format asked for, here or for all commands, else the command's default.
+    /// The format to print in: `asked` if it is given (`--output`), else that of `general`
+    /// (`--write-out`). There, `simple` stands for `preferred`, the command's default.
     pub(super) fn choose(asked: Option<Self>, general: WriteOut, preferred: Self) -> Self {
         asked.unwrap_or(match general {
             WriteOut::Json => Self::Json,
@@ -112,8 +113,9 @@ struct ShownCondition {
     resource: Option<ShownId>,
 }
 
-/// Data as JSON, if its type is known.
+/// The data of a resource as it is printed.
 pub(crate) enum Data {
+    /// Data as JSON, by its registered type.
     Known(JsonData),
     /// Data of a type that is not registered, or that does not fit its current registration.
     Opaque(Any),
@@ -134,6 +136,7 @@ impl Serialize for Data {
 }
 
 impl Data {
+    /// The data `any` of the resource `id`, read by the type that `catalogue` has for it.
     pub(crate) fn of(id: &ResourceId, any: Any, catalogue: &Catalogue) -> Self {
         let schema = catalogue.get(&id.type_).and_then(|known| known.schema().ok());
         match schema.map(|schema| schema.data_as_json(&any)) {
@@ -202,13 +205,13 @@ impl From<&pbresource::Condition> for ShownCondition {
     }
 }
 
-/// Anything as a YAML document.
+/// Prints `value` as one YAML document.
 pub(super) fn print_yaml(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_saphyr::to_string(value).map_err(CliError::other)?;
     Ok(out.write_all(text.as_bytes())?)
 }
 
-/// Prints resources as they come, pages of a list one after the other.
+/// Prints resources one after the other: YAML and JSON at once, a table when it is finished.
 pub(super) struct Printer<'a, W> {
     out: W,
     output: Output,
@@ -262,7 +265,7 @@ pub(super) fn row(resource: &pbresource::Resource) -> Vec<String> {
     ]
 }
 
-/// Notable facts: a mark for deletion, and conditions that do not hold.
+/// The column STATUS: a mark for deletion, and the conditions that do not hold. Often empty.
 fn standing(resource: &pbresource::Resource) -> String {
     let mut said = Vec::new();
     if resource.metadata.contains_key(DELETION_TIMESTAMP) {

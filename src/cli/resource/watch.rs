@@ -80,8 +80,8 @@ struct Progress {
     printed: (u64, usize),
     /// Number of those events that the resumed stream has still to repeat; they are not printed.
     again: usize,
-    /// Whether the stream began with a list. The end of the list is not printed for a resumed
-    /// stream.
+    /// Whether the stream began with a list, and not after a position. Only then is the end of the
+    /// list printed.
     lists: bool,
 }
 
@@ -139,7 +139,8 @@ pub(super) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs)
 }
 
 impl Watch<'_> {
-    /// Watches at one endpoint. Returns the reason to try the next one.
+    /// Watches at one endpoint until the stream ends. Returns the reason to try the next one; an
+    /// error if no endpoint can continue the watch.
     async fn follow(&mut self, attempt: &Attempt, contact: &mut Contact) -> Result<String, CliError> {
         let mut request = tonic::Request::new(self.request.clone());
         attempt.authorize(&mut request);

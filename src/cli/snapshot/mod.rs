@@ -28,7 +28,7 @@ enum SnapshotCommand {
     Save(save::SaveArgs),
     /// Check a backup from end to end and show its content
     Status(status::StatusArgs),
-    /// Make the data directory of a new cluster's member of a backup
+    /// Make the data directory of a member of a new cluster from a backup
     Restore(restore::RestoreArgs),
 }
 
@@ -46,6 +46,7 @@ pub(super) fn run(args: SnapshotArgs, client: &ClientArgs, supported: Supported)
 /// Content of a backup, as it is printed. The first four are named as etcd's tools name them.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
+    /// First four bytes of the SHA-256 of the backup.
     hash: u32,
     revision: i64,
     #[serde(rename = "totalKey")]
@@ -61,7 +62,9 @@ pub(crate) struct Summary {
     leases: u64,
     index: u64,
     term: u64,
+    /// Time at which the backup was taken, in UTC.
     taken: String,
+    /// Version of the program that took the backup.
     version: String,
     /// The lowest version of a program that can restore it.
     needs: String,

@@ -20,7 +20,7 @@ use headwater_types::limits::RESTORE_BUMP_INDEX_DEFAULT;
 /// [`RESTORE_BUMP_INDEX_DEFAULT`] as it is written on the command line.
 const BUMP_INDEX_DEFAULT: &str = "1099511627776";
 
-/// Make the data directory of a new cluster's member of a backup
+/// Make the data directory of a member of a new cluster from a backup
 ///
 /// The new cluster has the keys, revisions and leases of the backup, another name (choose another
 /// cluster.token) and another store epoch. Run it once for every member of cluster.initial, with
@@ -34,16 +34,20 @@ pub(super) struct RestoreArgs {
     target: RestoreTarget,
 }
 
-/// The member to make, and the differences of its state from the backup: the numbers of log indexes
-/// and of revisions to skip, older revisions marked as compacted, authentication turned off.
-/// `flags` are the settings given by flags.
+/// The member to make, and the differences of its state from the backup.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RestoreTarget {
+    /// File with settings of the member.
     config: Option<PathBuf>,
+    /// Number of log indexes that are skipped.
     bump_index: u64,
+    /// Number of revisions that are skipped.
     bump_revision: i64,
+    /// Whether the revisions of the backup become unreadable.
     mark_compacted: bool,
+    /// Whether etcd's authentication is turned off.
     disable_auth: bool,
+    /// Settings of the member that were given by flags, each as its key and the text of its value.
     flags: Vec<(&'static str, String)>,
 }
 
@@ -124,7 +128,7 @@ struct Done {
 }
 
 impl RestoreTarget {
-    /// The configuration of the member to make.
+    /// The configuration of the member to make. An error if it is invalid or has `join`.
     pub(crate) fn config(&self) -> Result<Config, CliError> {
         let sources =
             Sources { file: self.config.clone(), environment: serve::environment(), flags: self.flags.clone() };

@@ -53,7 +53,8 @@ pub(crate) fn salvage(
     salvaged.map_err(|error: SalvageError| CliError::Finding(format!("nothing was saved: {error}")))
 }
 
-/// Writes the backup to `file`, durably.
+/// Writes the salvaged backup to `file`, durably. Shows progress on a terminal; elsewhere only if
+/// `with_lines` is set.
 pub(crate) fn write(salvage: &Salvage, file: &Path, with_lines: bool) -> Result<(), CliError> {
     let mut progress = Progress::of_bytes("saving", salvage.backup.total_bytes(), with_lines);
     let written = backup::write_backup(&salvage.backup, file, &mut |bytes| progress.set(bytes));
@@ -61,7 +62,7 @@ pub(crate) fn write(salvage: &Salvage, file: &Path, with_lines: bool) -> Result<
     written.map_err(|error| CliError::Finding(format!("nothing was saved: {error}")))
 }
 
-/// The part of the log that was salvaged, as it is printed.
+/// The part of the log that was salvaged, and the damage that was found, as they are printed.
 #[derive(Debug, Serialize)]
 pub(crate) struct ReportText {
     node: u64,
@@ -97,7 +98,7 @@ impl From<&SalvageReport> for ReportText {
 }
 
 impl ReportText {
-    /// For people, a statement a line.
+    /// The report for people, one statement a line.
     pub(crate) fn lines(&self) -> Vec<String> {
         let run = |[first, last]: [u64; 2]| match last - first {
             0 => format!("log entry {first}"),

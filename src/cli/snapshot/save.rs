@@ -1,4 +1,5 @@
-//! `headwater snapshot save`: the backup of a running member, in a file that is whole or not there.
+//! `headwater snapshot save`: a backup of a running member, or of the data directory of a dead one.
+//! The backup is in a file that is whole or not there.
 
 use std::fs;
 use std::io::Write;
@@ -80,7 +81,7 @@ pub(super) fn run_offline(
     Ok(())
 }
 
-/// A backup out of a data directory, with its part of the log.
+/// A backup out of a data directory, with the report of its making.
 #[derive(Serialize)]
 struct Offline {
     #[serde(flatten)]
@@ -148,7 +149,7 @@ fn asked(attempt: &Attempt) -> Request<SnapshotRequest> {
     request
 }
 
-/// Opens a stream at the first endpoint that answers.
+/// Opens a stream at the first endpoint that answers. Returns its name and the stream.
 async fn open(cluster: &Cluster) -> Result<(String, Streaming<SnapshotResponse>), CliError> {
     let endpoints = cluster.endpoints();
     let mut tried = Vec::new();
@@ -177,7 +178,7 @@ enum Broken {
 }
 
 /// Writes the stream to `part`, durably, and compares it with the checksum that ends it. Returns
-/// its length.
+/// the length in bytes, with the checksum.
 async fn fetch(mut stream: Streaming<SnapshotResponse>, part: &Path, with_lines: bool) -> Result<u64, Broken> {
     let mut file = FileWriter::create(part).map_err(Broken::File)?;
     let mut checksum = Trailing::default();
@@ -229,7 +230,8 @@ impl Trailing {
     }
 }
 
-/// Reads and verifies the written file. `None` if it is the backup of another server, such as etcd.
+/// Reads and verifies the written file, which must have `bytes` bytes. `None` if it is the backup
+/// of another server, such as etcd.
 fn check(part: &Path, bytes: u64) -> Result<Option<Summary>, CliError> {
     match backup::inspect(part) {
         Ok(verified) if verified.total_bytes == bytes => Ok(Some(Summary::from(&verified))),

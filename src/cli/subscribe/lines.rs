@@ -1,4 +1,4 @@
-//! One line an event.
+//! The subscription as lines: each event is one, a batch several.
 
 use std::io::Write;
 
@@ -19,23 +19,30 @@ use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::subscribe::event::Payload;
 use headwater_proto::pb::subscribe::{CatalogOp, Event, SubscribeRequest};
 
-/// State of the subscription: the last printed event, and the output format.
+/// A subscription over all attempts: its position, and the output format.
 struct Follower {
+    /// The request of the next attempt. Its index is at first that of `--resume`, then that of the
+    /// last printed event; 0 asks for the whole state.
     request: SubscribeRequest,
-    /// Lineage and index of the last printed event.
+    /// Lineage and index of the last printed event outside of a snapshot, for the next request.
+    /// `None` before the first one, or if the server names no lineage.
     shown: Option<Shown>,
     /// Whether a snapshot is being received. Its printed part does not count as progress.
     in_snapshot: bool,
     contact: Contact,
     /// Descriptor of an event for JSON; `None` for text.
     json: Option<MessageDescriptor>,
+    /// Whether to end after the first state.
     once: bool,
 }
 
-/// The end of an attempt.
+/// The reason for which an attempt has ended.
 enum Ended {
+    /// The state was printed, and `--once` is given.
     Done,
+    /// The stream could not be opened or has ended, with this status.
     Broken(Status),
+    /// An event could not be printed.
     Final(CliError),
 }
 

@@ -2,7 +2,8 @@
 //! line an event.
 //!
 //! Resumes at the next endpoint when a node stops, after the last printed event: no event is lost
-//! or printed twice. If the server cannot resume there, the state is printed again.
+//! or printed twice. If the server cannot resume there, or the first state was interrupted, the
+//! state is printed again.
 
 mod lines;
 mod show;
@@ -21,9 +22,9 @@ use headwater_proto::pb::subscribe::SubscribeRequest;
 
 /// Follow instances of services and their health, as they change
 ///
-/// On a terminal, or with -w table, a table that redraws itself. Otherwise one line an event; with
-/// -w json, one JSON object a line. Resumes by itself after the last event seen, at the next
-/// endpoint, when a node stops or the connection breaks.
+/// On a terminal, or with -w table, a table that redraws itself. Otherwise, and with --resume, one
+/// line an event; with -w json, one JSON object a line. Resumes by itself after the last event
+/// seen, at the next endpoint, when a node stops or the connection breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SubscribeArgs {
     /// Topic to follow
@@ -56,7 +57,7 @@ enum Topic {
     Names,
 }
 
-/// The topic to follow, checked.
+/// The topic to follow, with its service if one is named.
 enum Wanted {
     Health(ServiceHealth),
     Names,

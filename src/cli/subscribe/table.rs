@@ -12,7 +12,7 @@ use headwater_client::{
     Endpoints, Instances, MaterializedView, Names, ServiceHealth, ServiceList, View, ViewError, ViewTopic,
 };
 
-/// Interval at which the table checks the connection.
+/// Longest wait for a change before the table looks whether the connection is gone.
 const GLANCE: Duration = Duration::from_millis(500);
 /// ANSI sequence: cursor to the top left corner, then clear the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";

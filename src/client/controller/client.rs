@@ -1,7 +1,8 @@
 //! Client of the resource service for reconcilers, over [`Endpoints`].
 //!
-//! Invariant: a write is sent a second time only if it was certainly not carried out. Otherwise it
-//! fails with a code that says so, and the next reconciliation reads the outcome.
+//! Invariant: a write is sent a second time only if it was certainly not carried out, or if a
+//! repetition leaves the same behind. Otherwise it fails with a code of [`Error::Status`], and the
+//! next reconciliation reads the outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::{Attempt, BadEndpoint, CallError, Endpoints, Repeat};
 use headwater_proto::pb::pbresource::{self, Resource};
 use headwater_types::resource::{ResourceId, Tenancy, Type};
 
-/// Longest wait for one answer.
+/// Longest wait for the answer of one endpoint.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most resources in one answer to a list, count.
 const PAGE_SIZE: usize = 500;
@@ -25,9 +26,9 @@ pub enum Error {
     /// An endpoint is malformed, or none is named.
     #[error(transparent)]
     Endpoint(#[from] BadEndpoint),
-    /// The server refused the call, or no endpoint answered. A write may or may not have been
-    /// carried out if the code is `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `CANCELLED`, `INTERNAL` or
-    /// `UNKNOWN`.
+    /// The status of the last endpoint that was asked: the server refused the call, or no endpoint
+    /// answered. A write may or may not have been carried out if the code is `UNAVAILABLE`,
+    /// `DEADLINE_EXCEEDED`, `CANCELLED`, `INTERNAL` or `UNKNOWN`.
     #[error("{}: {}", .0.code(), .0.message())]
     Status(#[from] Box<Status>),
     /// An error that the controller itself made.
@@ -72,8 +73,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the cluster at these endpoints, named as `HOST:PORT`. Connects when it is first
-    /// needed.
+    /// A client of the cluster at these endpoints, named as `HOST:PORT` or `unix:///PATH`. Connects
+    /// when it is first needed.
     ///
     /// # Errors
     ///
@@ -117,7 +118,7 @@ impl Client {
         Ok(answer.into_inner().resource.unwrap_or_default())
     }
 
-    /// Replaces one status of a resource, at any version. Returns the resource as stored.
+    /// Replaces the status `key` of a resource, at any version. Returns the resource as stored.
     ///
     /// # Errors
     ///
@@ -166,7 +167,7 @@ impl Client {
         }
     }
 
-    /// Children of a resource. The id must have a uid.
+    /// The resources that `owner` owns. The id must have a uid.
     ///
     /// # Errors
     ///
@@ -178,8 +179,8 @@ impl Client {
         Ok(answer.into_inner().resources)
     }
 
-    /// Deletes a resource. With a `version`, only if that is the stored one; an empty one matches
-    /// any. A missing resource is no error.
+    /// Deletes a resource, if its uid is that of `id` and its version is `version`; an empty one
+    /// matches any. A missing resource is no error; another uid or version is.
     ///
     /// # Errors
     ///

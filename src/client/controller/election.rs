@@ -1,5 +1,5 @@
-//! One controller of a name at a time: an election over the cluster's own service, and the lease
-//! that the leadership depends on.
+//! One active instance of each controller at a time: an election over the cluster's own service,
+//! and the lease that the leadership depends on.
 //!
 //! Invariant: leadership counts as lost as soon as the lease may have ended ([`HeldLease`]).
 
@@ -30,7 +30,8 @@ impl<'a> Candidate<'a> {
         Ok(Self { client, lease })
     }
 
-    /// Waits until this instance leads.
+    /// Waits until this instance leads, at any endpoint that answers. An error only if a server
+    /// refuses it.
     pub(super) async fn campaign(&self, name: &str, value: &str) -> Result<(), Error> {
         let request = CampaignRequest {
             name: format!("headwater-controller/{name}").into_bytes().into(),

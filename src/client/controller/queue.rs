@@ -47,7 +47,8 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// Adds a key after `wait`. If the key is scheduled already, the earlier time holds.
+    /// Adds a key after `wait`. If the key is ready, it stays so; if it is scheduled, the earlier
+    /// time holds.
     pub fn add_after(&self, key: K, wait: Duration) {
         self.shared.line.lock().add_at(key, Instant::now() + wait);
         self.shared.changed.notify_waiters();
@@ -78,7 +79,8 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         }
     }
 
-    /// Records that a key was handled. Its failures are forgotten.
+    /// Records that a key was handled, and resets its count of failures. If it was added meanwhile,
+    /// it is ready again.
     pub fn done(&self, key: &K) {
         self.shared.line.lock().done(key);
         self.shared.changed.notify_waiters();
@@ -92,15 +94,15 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         wait
     }
 
-    /// Number of keys that are ready or scheduled for later. A key that is being handled does not
-    /// count.
+    /// Number of keys that are ready or scheduled for later. A key that is being handled counts
+    /// only if [`add_after`](Self::add_after) has scheduled it again.
     #[must_use]
     pub fn len(&self) -> usize {
         let line = self.shared.line.lock();
         line.ready.len() + line.times.len()
     }
 
-    /// Whether no key is ready or scheduled for later. Keys that are being handled do not count.
+    /// Whether no key is ready or scheduled for later, as [`len`](Self::len) counts them.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -116,8 +118,11 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
 /// Result of [`Line::take`].
 #[derive(Debug, PartialEq, Eq)]
 enum Next<K> {
+    /// A key to handle; it is busy from now on.
     Key(K),
+    /// No key is ready; the next one is due at this time.
     At(Instant),
+    /// No key is ready or scheduled.
     Nothing,
 }
 
@@ -126,12 +131,15 @@ enum Next<K> {
 struct Line<K> {
     backoff: Backoff,
     ready: VecDeque<K>,
+    /// The keys in `ready`.
     is_ready: HashSet<K>,
     /// Keys that wait for a time, by that time.
     later: BTreeMap<(Instant, K), ()>,
+    /// The time of each key in `later`.
     times: HashMap<K, Instant>,
     /// Keys that are being handled; true if the key was added again meanwhile.
     busy: HashMap<K, bool>,
+    /// Consecutive failures of each key that has failed.
     failures: HashMap<K, u32>,
 }
 

@@ -29,12 +29,13 @@ pub enum Action {
 
 /// Code that brings a resource into its desired state.
 pub trait Reconciler: Send + Sync + 'static {
-    /// Handles one resource, which may be deleted, and corrects differences from the desired state.
+    /// Brings the resource with this id into its desired state. The resource may not exist any
+    /// more. The id of a managed resource has no uid.
     ///
-    /// Called by one task at a time for one resource. After an error the resource is handled again
-    /// later; the pause doubles with each consecutive error. When leadership is lost, the call is
-    /// dropped at its current `await`; its effects until then stay. After a panic this instance
-    /// resigns and then stands for election again.
+    /// At most one call at a time runs for one resource. After an error the resource is handled
+    /// again later; the pause doubles with each consecutive error. When leadership is lost or the
+    /// controller is stopped, the call is dropped at its current `await`; its effects until then
+    /// stay. After a panic this instance resigns and then stands for election again.
     ///
     /// # Errors
     ///
@@ -45,7 +46,7 @@ pub trait Reconciler: Send + Sync + 'static {
 /// Names the resources to handle when a watched resource has changed.
 type Map = Arc<dyn Fn(&Resource) -> Vec<ResourceId> + Send + Sync>;
 
-/// A controller: which types it follows, and how it works.
+/// A controller: the types that it follows, the number of its workers, and its pauses after errors.
 #[derive(Clone)]
 pub struct Controller {
     name: String,
@@ -64,7 +65,7 @@ impl std::fmt::Debug for Controller {
 
 impl Controller {
     /// A controller of the resources of a type. Of all instances with this name in a cluster, one
-    /// works.
+    /// works at a time.
     #[must_use]
     pub fn new(name: &str, managed: Type) -> Self {
         let itself: Map = Arc::new(|resource: &Resource| vec![wire::id_without_uid(resource.id.as_ref())]);
@@ -77,7 +78,8 @@ impl Controller {
         }
     }
 
-    /// Follows another type, too: when one of its resources changes, its owner is reconciled.
+    /// Follows another type, too: when a resource of that type changes, its owner is reconciled if
+    /// it is of the managed kind.
     #[must_use]
     pub fn owns(self, type_: Type) -> Self {
         let managed = self.watched[0].0.clone();
@@ -87,15 +89,15 @@ impl Controller {
         })
     }
 
-    /// Follows another type, too: `map` returns the resources to reconcile when one of its
-    /// resources changes.
+    /// Follows another type, too: `map` returns the resources to reconcile when a resource of that
+    /// type changes.
     #[must_use]
     pub fn watches(mut self, type_: Type, map: impl Fn(&Resource) -> Vec<ResourceId> + Send + Sync + 'static) -> Self {
         self.watched.push((type_, Arc::new(map)));
         self
     }
 
-    /// Sets the number of resources that are handled at once; 1 by default.
+    /// Sets the number of resources that are handled at once: 1 by default, and never less.
     #[must_use]
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = count.max(1);
@@ -110,7 +112,7 @@ impl Controller {
     }
 
     /// Sets the text that `headwater elect --listen headwater-controller/NAME` shows of this
-    /// instance while it leads.
+    /// instance while it leads. By default it is `pid N`, with the id of the process.
     #[must_use]
     pub fn identity(mut self, identity: &str) -> Self {
         identity.clone_into(&mut self.identity);
@@ -146,7 +148,8 @@ impl Controller {
         }
     }
 
-    /// Waits to be elected, then works until the leadership is lost.
+    /// Waits to be elected, then works until the leadership is lost or a task panics. Returns
+    /// without work if the lease ends before the election, or if the campaign fails.
     async fn lead<R: Reconciler>(&self, client: &Client, candidate: &Candidate<'_>, reconciler: &Arc<R>) {
         let kept = candidate.keep_alive();
         tokio::pin!(kept);

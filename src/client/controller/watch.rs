@@ -1,9 +1,10 @@
 //! Follows one type without end, and reports each resource that was created, changed or deleted.
 //!
-//! Invariant: no change is lost. A broken watch resumes at the last commit from which it received
-//! an event, so that events of that commit may be reported twice. If that commit was compacted or
-//! belongs to another lineage, the watch begins again with a list; resources that are missing in
-//! the list are reported as well.
+//! Invariant: no changed resource goes unreported, but a list may report several changes of it as
+//! one. A broken watch resumes after the list, or at the last commit from which it received an
+//! event. Events of that commit may be reported twice. If that commit was compacted or belongs to
+//! another lineage, the watch begins again with a list; resources that are missing in the list are
+//! reported as well.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,8 +27,8 @@ struct Follower<'a, F> {
     on_change: F,
     type_: &'a Type,
     after: wire::Position,
-    /// The existing resources by their ids without uid, in their last state: their owners are known
-    /// when they are deleted.
+    /// The existing resources in their last state, by their ids without uid. A resource that a
+    /// later list lacks is reported in this state.
     known: std::collections::BTreeMap<ResourceId, Resource>,
     /// Known resources that the list being received has not named yet.
     unseen: BTreeSet<ResourceId>,

@@ -56,7 +56,7 @@ pub fn id_from_pb(id: Option<&pbresource::Id>) -> ResourceId {
     })
 }
 
-/// The data of a resource.
+/// The data of a resource; `None` if the message has none.
 pub fn data_from_pb(resource: &pbresource::Resource) -> Option<Any> {
     let data = resource.data.as_ref()?;
     Some(Any { type_url: data.type_url.clone(), value: data.value.clone().into() })
@@ -83,7 +83,8 @@ pub fn is_other_version(status: &Status) -> bool {
     status.code() == Code::InvalidArgument && status.message().contains("but stored with GroupVersion=")
 }
 
-/// Adds the page size and the page token to the metadata of a request for a list.
+/// Adds the page size and the page token to the metadata of a request for a list. Without a token
+/// the answer is the first page.
 pub fn page<T>(request: &mut Request<T>, size: usize, token: Option<&str>) {
     request.metadata_mut().insert("headwater-page-size", size.into());
     if let Some(token) = token.and_then(|token| token.parse().ok()) {
@@ -154,7 +155,8 @@ impl Position {
     }
 }
 
-/// Message of a write; fields that only the server sets are left out.
+/// The message that writes `resource` over the stored `version`; an empty `version` accepts any.
+/// Fields that a write does not set are left out.
 pub fn resource_to_pb(resource: &Resource, version: &str) -> pbresource::Resource {
     pbresource::Resource {
         id: Some(id_to_pb(&resource.id)),
@@ -169,7 +171,8 @@ pub fn resource_to_pb(resource: &Resource, version: &str) -> pbresource::Resourc
     }
 }
 
-/// The given units. A unit that is not given is `default` if the scope has it, else empty.
+/// The given partition and namespace. One that is not given is `default` if resources of this scope
+/// have it, else empty.
 pub fn default_tenancy(scope: Scope, partition: Option<&str>, namespace: Option<&str>) -> Tenancy {
     let unit = |is_there: bool, given: Option<&str>| match given {
         Some(given) => given.to_owned(),
@@ -179,8 +182,8 @@ pub fn default_tenancy(scope: Scope, partition: Option<&str>, namespace: Option<
     Tenancy { partition: unit(scope.has_partition(), partition), namespace: unit(scope.has_namespace(), namespace) }
 }
 
-/// The text of an id for people: `demo.v2.Artist korn`, with its units unless they are the default
-/// ones.
+/// The text of an id for people: `demo.v2.Artist korn`. Its partition and namespace follow (`in
+/// eu/music`) unless both are default or empty.
 pub fn name(id: &ResourceId) -> String {
     let is_default = |unit: &str| unit.is_empty() || unit == DEFAULT_UNIT;
     let units = &id.tenancy;

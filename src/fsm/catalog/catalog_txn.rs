@@ -22,10 +22,11 @@ use headwater_types::catalog::{
 pub(crate) struct CatalogEffect {
     /// Whether the command changed any row.
     pub(crate) changed: bool,
-    /// Checks that turned critical or were removed: the sessions that depend on them end.
+    /// Checks that turned critical, new ones included, or were removed: the sessions that depend on
+    /// them end.
     pub(crate) failed_checks: Vec<FailedCheck>,
-    /// Canonical names of removed nodes, each with the operation that removed it: their sessions
-    /// end.
+    /// Canonical names of removed nodes, each with the number of the operation that removed it:
+    /// their sessions end.
     pub(crate) removed_nodes: BTreeMap<String, u32>,
     /// Checks that were written, even without a change, or removed.
     pub(crate) touched_checks: Vec<TouchedCheck>,
@@ -36,7 +37,7 @@ pub(crate) struct CatalogEffect {
 pub(crate) struct FailedCheck {
     pub(crate) node: String,
     pub(crate) id: String,
-    /// The operation of a commit that did it.
+    /// Number of the operation of a commit that changed the check last; 0 in other commands.
     pub(crate) by: u32,
 }
 
@@ -70,7 +71,8 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
         }
     }
 
-    /// Begins an operation of a commit: what is staged from now on is its.
+    /// Begins the operation `number` of a commit: rows that are staged from now on carry this
+    /// number.
     pub(crate) fn begin_operation(&mut self, number: u32) {
         (self.nodes.operation, self.services.operation, self.checks.operation) = (number, number, number);
     }
@@ -105,7 +107,7 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
         self.checks.list(self.txn, &indexed, |row| canonical(&row.node) == node && of_instance(row))
     }
 
-    /// Refuses the command if the check of its guard was written or removed after the guard was
+    /// Refuses the command if the check of its guard is absent, or has changed since the guard was
     /// made. Accepts a command without a guard.
     pub(super) fn check_guard(&self, node: &str, guard: Option<&CheckGuard>) -> Result<(), FsmError> {
         let Some(guard) = guard else { return Ok(()) };
@@ -175,6 +177,7 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
     }
 
     /// Writes the changed rows and their query indexes, and adds the events for subscribers.
+    /// Returns the effect on sessions and deadlines.
     pub(crate) fn finish(self) -> Result<CatalogEffect, StorageError> {
         let Self { txn, index, nodes, services, checks, gateways } = self;
         let touched_checks = checks.touched().map(|(before, after)| TouchedCheck { before, after }).collect();

@@ -1,5 +1,5 @@
-//! Removes a node with everything on it, or an instance with its checks, or a check. Succeeds if
-//! the row is absent.
+//! Removes a node with everything on it, or an instance with its checks, or a check. Succeeds
+//! without effect if the row is absent, unless a guard refuses it.
 
 use super::catalog_txn::CatalogTxn;
 use crate::error::FsmError;

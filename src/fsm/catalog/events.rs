@@ -2,7 +2,7 @@
 //! consul §2.2, §2.3, §2.8).
 //!
 //! Owns the two passes. Marking finds the affected instances, and the subjects of each before the
-//! command; emission compares with the state after it, and makes one event for each subject. A
+//! command; emission compares with the state after it, and makes the events of each subject. A
 //! subject's deregistrations come before its registrations, so that a subscriber that applies them
 //! in order gets the present state. Invariant: one command makes at most one registration of an
 //! instance in a subject, however many rows of it, its node and its checks changed.
@@ -186,7 +186,7 @@ fn mesh_names(txn: &WriteTxn<'_>, service: &Service) -> Result<BTreeSet<String>,
 
 /// The subjects that get a registration of an instance that exists after the command.
 struct Arrival {
-    /// The subject of its service; `None` if that gets no registration.
+    /// The subject of the instance's service; `None` if it gets no registration.
     service: Option<String>,
     /// The subjects of the mesh: names of services that are reached through the instance, or
     /// [`MESH_AS_A_WHOLE`].

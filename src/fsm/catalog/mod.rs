@@ -33,17 +33,18 @@ pub(super) fn apply(
     Ok(catalog.finish()?)
 }
 
-/// A step of a command, in their order. A commit takes each step for all of its operations before
-/// the next one, so that their order does not count.
+/// The steps of a command, in their order. A commit takes each step for all of its operations
+/// before the next step, so that the order of the operations does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Rows are removed.
+    /// Guards are checked; rows are removed.
     Removals,
-    /// Nodes are written.
+    /// Nodes are written, unless the registration has `skip_node_update`.
     Nodes,
-    /// Nodes are made that a registration leaves as they are, if they exist.
+    /// Absent nodes of registrations with `skip_node_update` are written.
     MissingNodes,
-    /// Instances are written, and their checks removed if the registration replaces them.
+    /// Instances and the configurations of gateways are written. If a registration replaces checks,
+    /// the instance's stored checks that it lacks are removed.
     Services,
     /// Checks are written.
     Checks,

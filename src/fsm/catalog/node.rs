@@ -15,7 +15,8 @@ impl CatalogTxn<'_, '_> {
     ///
     /// # Errors
     ///
-    /// [`CatalogRefusal::NodeNameReserved`] if a live node with another id has the name.
+    /// [`CatalogRefusal::NodeNameReserved`] if a live node with another id has the name. Also if
+    /// the live node has no id, and `node` would be renamed to that name.
     pub(crate) fn set_node(&mut self, mut node: CatalogNode) -> Result<(), FsmError> {
         let named = self.node(&node.name)?;
         if let Some(named) = &named
@@ -62,7 +63,8 @@ impl CatalogTxn<'_, '_> {
         Ok(self.check(node, SERF_CHECK)?.is_some_and(|check| check.status != CheckStatus::Critical))
     }
 
-    /// Removes the node `from`, and moves everything on it to the node `to`, which exists.
+    /// Removes the node `from`, and moves everything on it to the node `to`, which exists. An
+    /// instance or check that `to` has already is kept, and that of `from` is dropped.
     fn move_all(&mut self, from: &str, to: &str) -> Result<(), FsmError> {
         let (services, checks) = (self.services_on(from)?, self.checks_on(from, None)?);
         self.delete_node(from)?;

@@ -14,7 +14,7 @@ pub(super) struct Touched<R> {
     pub(super) before: Option<StoredRow<R>>,
     /// The row after the command; `None` if it is removed.
     pub(super) after: Option<Arc<R>>,
-    /// The operation of a commit that touched it last.
+    /// Number of the operation of a commit that touched the row last; 0 in other commands.
     pub(super) by: u32,
 }
 
@@ -32,7 +32,7 @@ impl<R: CatalogRow> Touched<R> {
 /// The staged rows of one table.
 pub(super) struct Rows<R> {
     touched: BTreeMap<Bytes, Touched<R>>,
-    /// The operation of a commit that is carried out; zero in other commands.
+    /// Number of the operation of a commit that is carried out; 0 in other commands.
     pub(super) operation: u32,
 }
 

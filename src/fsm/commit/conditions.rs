@@ -1,9 +1,9 @@
 //! The conditions of a commit, on the state before it.
 //!
-//! Owns the log index of an entity's last change. That of an instance is the newest of its own row,
-//! of its node's and of the checks of both, removed ones included. Invariant: a condition about
-//! history that is no longer kept is refused, never guessed, because members give history back at
-//! different times.
+//! Owns the log index of an entity's last change. For an instance that is the newest change of its
+//! own row, of its node's row, and of the checks of both. The removal of a check counts until it is
+//! compacted. Invariant: a condition about history that is no longer kept is refused, never
+//! guessed, because members give history back at different times.
 
 use bytes::Bytes;
 
@@ -17,7 +17,7 @@ use headwater_types::commit::{CommitCondition, CommitEntity, CommitFault, Condit
 use headwater_types::resource::resource_key;
 use headwater_types::{KeyRange, LogIndex, Refusal};
 
-/// Reason why a condition is not met.
+/// Reason why a condition is not met, or cannot be judged because the disk failed.
 enum Unmet {
     Fault(ConditionFault),
     Failed(StorageError),
@@ -119,7 +119,8 @@ fn test_entity(
     }
 }
 
-/// Log index of the last change of an entity that exists, without removals of checks.
+/// Log index of the last change of an entity that exists, without removals of checks. `None` if it
+/// is absent, and for an entity that is a set of others.
 fn last_change(txn: &WriteTxn<'_>, entity: &CommitEntity) -> Result<Option<LogIndex>, StorageError> {
     Ok(match entity {
         CommitEntity::Key(key) => txn.lookup(Table::Kv, key, NEWEST)?.map(|version| version.index),
@@ -186,7 +187,7 @@ fn newest_change(txn: &WriteTxn<'_>, entity: &CommitEntity, budget: &mut ReadBud
     Ok(newest.index)
 }
 
-/// The newest change so far.
+/// A search for the newest change: its log index so far, zero at first.
 struct Newest<'a, 'db> {
     txn: &'a WriteTxn<'db>,
     budget: &'a mut ReadBudget,
@@ -194,12 +195,14 @@ struct Newest<'a, 'db> {
 }
 
 impl Newest<'_, '_> {
+    /// Looks at the newest change of each record of the table in `range`, removals included. A
+    /// fault if the read budget does not suffice.
     fn of(&mut self, table: Table, range: &KeyRange) -> Result<(), Unmet> {
         self.each(table, range, |_| Ok(true))
     }
 
-    /// As [`of`](Self::of), of the checks whose instance `is_wanted`; that of a check of the node
-    /// is empty.
+    /// As [`of`](Self::of), for the checks in `range` with an instance's id that `is_wanted`
+    /// accepts. The id is empty for a check of the node.
     fn of_checks(&mut self, range: &KeyRange, is_wanted: impl Fn(&str) -> bool) -> Result<(), Unmet> {
         let txn = self.txn;
         self.each(Table::CatalogCheck, range, |version| {

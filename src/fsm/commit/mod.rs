@@ -4,7 +4,7 @@
 //! Owns the order of the checks, and the commits that are kept with their idempotency keys. The
 //! rule of an operation is that of its face. Operations write as they run; if one is refused,
 //! everything is rolled back to a savepoint. Invariant: a commit that failed has written nothing,
-//! and what is kept does not depend on whether the outcome is wanted.
+//! and a kept commit does not depend on whether the outcome is wanted.
 
 mod conditions;
 mod nodes;
@@ -73,7 +73,8 @@ fn run(txn: &mut WriteTxn<'_>, index: LogIndex, commit: &Commit, want: bool) -> 
     })
 }
 
-/// The outcome of a commit whose idempotency key is known.
+/// The outcome of a commit with a known idempotency key: that of the kept commit, or the fault that
+/// its body differs.
 fn repeat(key: &CommitKey, kept: KeptCommit) -> CommitOutcome {
     let KeptCommit { index, revision, body, results, .. } = kept;
     match body == key.body {
@@ -82,7 +83,8 @@ fn repeat(key: &CommitKey, kept: KeptCommit) -> CommitOutcome {
     }
 }
 
-/// Keeps a commit with its idempotency key, if it has one, and removes kept ones that are too old.
+/// Keeps a commit with its idempotency key, and removes kept ones that are too old. Does nothing
+/// without a key. Returns `results`, or the fault that too many keys are kept.
 fn keep(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,

@@ -13,7 +13,7 @@ use headwater_storage::state::{CatalogReader, WriteTxn};
 use headwater_types::catalog::{CatalogCommand, CatalogNode, canonical};
 use headwater_types::commit::{CommitFault, CommitOp, FaceOp};
 
-/// What the operations say about nodes, by canonical name.
+/// The nodes that operations name, by canonical name; the numbers are those of the operations.
 #[derive(Default)]
 struct Nodes<'c> {
     /// The first operation about a node, or about anything on it.
@@ -22,11 +22,11 @@ struct Nodes<'c> {
     deregistered: BTreeMap<String, u32>,
     /// Nodes that operations write whether they exist or not.
     updated: BTreeSet<String>,
-    /// The registrations, and whether they leave a node as it is.
+    /// The registrations: number, canonical name, row, and whether an existing node stays as it is.
     registered: Vec<(u32, String, &'c CatalogNode, bool)>,
 }
 
-/// The fault of two operations that change one node. `None` if there are none.
+/// The fault that two operations change one node. `None` if no two do.
 pub(super) fn conflict(txn: &WriteTxn<'_>, operations: &[CommitOp]) -> Result<Option<CommitFault>, StorageError> {
     let nodes = Nodes::of(operations);
     let (mut rows, mut ids) = (BTreeMap::new(), BTreeMap::new());

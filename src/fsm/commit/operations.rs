@@ -4,8 +4,8 @@
 //! changes, sessions are created, Consul's keys are checked and written, and sessions end; then
 //! etcd's keys are written and leases revoked, then resources change in the order of the request.
 //! Operations on the catalog, on Consul's keys and the ends of sessions are staged together,
-//! because one event tells all changes of a row's subject. Invariant: no record is written twice,
-//! also not by the consequences of operations; such a commit fails and names two operations.
+//! because a row and an event must have all changes of the commit. Invariant: no record is written
+//! twice, also not by the consequences of operations; such a commit fails and names two operations.
 
 use std::collections::BTreeMap;
 
@@ -58,9 +58,11 @@ struct Run<'t, 'db> {
     want: bool,
     budget: ReadBudget,
     results: Vec<Option<CommitResult>>,
-    /// The steps so far: position of the last record of each, and its operation.
+    /// The steps so far: the number of records that the command had written at the end of each, and
+    /// the number of its operation.
     parts: Vec<(u32, u32)>,
-    /// Keys that staged operations name, or that an ended session held; each with the operation.
+    /// Keys that staged operations name, or that an ended session held; each with the number of the
+    /// operation.
     staged: BTreeMap<Bytes, u32>,
 }
 
@@ -70,7 +72,7 @@ fn numbered(operations: &[CommitOp]) -> impl Iterator<Item = (u32, FaceOp<'_>)> 
 }
 
 impl Run<'_, '_> {
-    /// Runs everything. `None` if nothing was refused.
+    /// Runs all operations. Returns the first fault; `None` if the commit is done.
     fn all(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
         for phase in [Self::grants, Self::staged, Self::keys, Self::revocations, Self::resources] {
             if let Some(fault) = phase(self, operations)? {
@@ -80,7 +82,8 @@ impl Run<'_, '_> {
         Ok(None)
     }
 
-    /// Runs one operation, and notes its result.
+    /// Runs one operation, and stores its result. The fault is its refusal, or a record that is
+    /// written twice.
     fn one(
         &mut self,
         number: u32,
@@ -96,7 +99,8 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Ends a step. The fault is that of a record that was written twice.
+    /// Ends a step of the operation `number`. The fault names the two operations that wrote one
+    /// record; `None` if there are none.
     fn end_part(&mut self, number: u32) -> Option<CommitFault> {
         self.parts.push((self.writer.txn.written(), number));
         let WrittenTwice { first, second } = self.writer.txn.written_twice()?;
@@ -104,7 +108,8 @@ impl Run<'_, '_> {
         Some(CommitFault::same_entity(operation(first), operation(second)))
     }
 
-    /// The fault of an operation on a key of `range` that a staged operation concerns, too.
+    /// The fault of the operation `number`, if a staged operation concerns a key of its `range`,
+    /// too.
     fn meets_staged(&self, number: u32, range: &KeyRange) -> Option<CommitFault> {
         let (_, other) =
             self.staged.range::<Bytes, _>(range.start()..).next().filter(|(key, _)| range.contains(key))?;

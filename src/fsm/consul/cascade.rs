@@ -13,8 +13,8 @@ use headwater_types::catalog::{Check, CheckStatus, canonical};
 use headwater_types::consul::Deadline;
 use headwater_types::limits::CRITICAL_SERVICE_SECONDS_MIN;
 
-/// Ends the sessions that depend on failed or removed checks and nodes, and begins and ends the
-/// deadlines of checks. Returns the number of removed keys.
+/// Ends the sessions that depend on failed or removed checks or on removed nodes, and begins and
+/// ends the deadlines of checks. Returns the number of removed keys.
 pub(crate) fn cascade(writer: &mut KvWriter<'_, '_>, index: LogIndex, effect: &CatalogEffect) -> Result<u64, FsmError> {
     cascade_with(writer, index, Changes::default(), effect)
 }
@@ -34,8 +34,8 @@ pub(super) fn cascade_with(
     draft.into_changes().write(writer)
 }
 
-/// Ids of the sessions that depend on failed or removed checks and nodes, each with the operation
-/// of a commit for which it ends.
+/// Ids of the sessions that depend on failed or removed checks or on removed nodes. Each has the
+/// number of the operation of a commit that ends it.
 pub(super) fn dependants(
     state: &impl ConsulReader,
     effect: &CatalogEffect,
@@ -95,7 +95,7 @@ fn critical_service_deadline(check: &Check) -> Deadline {
     Deadline::CriticalService { node: canonical(&check.node), check: check.id.clone() }
 }
 
-/// Whether the check's service is deregistered if the check stays critical.
+/// Whether the check is critical now, and its service is deregistered if it stays so.
 pub(super) fn is_deregistered_when_critical(check: &Check) -> bool {
     check.status == CheckStatus::Critical
         && !check.service_id.is_empty()

@@ -1,7 +1,7 @@
 //! The part of a commit that concerns Consul's keys and sessions.
 //!
 //! Owns the rule that no end of a session meets another operation. The order of the calls is that
-//! of the operations: checks, then writes, then ends. Checks so see the state before the commit,
+//! of the operations: checks, then writes, then ends. So checks see the state before the commit,
 //! and ends find every path that was written.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,8 @@ use headwater_types::LogIndex;
 use headwater_types::commit::{CommitFault, CommitOpFault};
 use headwater_types::consul::{KvOp, consul_key};
 
-/// Staged operations of a commit on Consul's keys and sessions.
+/// Staged operations of a commit on Consul's keys and sessions. The numbers are those of
+/// operations.
 pub(crate) struct CommitPart<'a, S> {
     state: &'a S,
     draft: Draft<'a, S>,
@@ -32,7 +33,7 @@ pub(crate) struct CommitPart<'a, S> {
     named: BTreeMap<Bytes, u32>,
     /// Prefixes of paths that operations remove.
     trees: Vec<(&'a Bytes, u32)>,
-    /// Paths of the sessions that end.
+    /// Paths that ended sessions have held, each with the operation that ended the session.
     held: BTreeMap<Bytes, u32>,
 }
 
@@ -50,7 +51,7 @@ impl<'a, S: StateReader> CommitPart<'a, S> {
         }
     }
 
-    /// Stages an operation on a key.
+    /// Stages an operation on a key or a prefix. Returns a fault if it cannot be done.
     pub(crate) fn run(&mut self, number: u32, op: &'a KvOp) -> Result<Option<CommitFault>, FsmError> {
         if let Err(reason) = kv::run(&mut self.draft, op, &mut self.budget)? {
             return Ok(Some(CommitFault::Operation { operation: number, reason: CommitOpFault::Kv(reason) }));
@@ -63,7 +64,8 @@ impl<'a, S: StateReader> CommitPart<'a, S> {
         Ok(None)
     }
 
-    /// Stages the end of a session, if there is one.
+    /// Stages the end of a session, if there is one. Returns a fault if an operation creates the
+    /// session, or writes or removes a path that it held.
     pub(crate) fn end_session(&mut self, number: u32, id: &str) -> Result<Option<CommitFault>, StorageError> {
         if let Some(other) = self.created.get(id) {
             return Ok(Some(CommitFault::same_entity(number, *other)));
@@ -78,7 +80,8 @@ impl<'a, S: StateReader> CommitPart<'a, S> {
         Ok(None)
     }
 
-    /// Stages the ends of the sessions that depend on what the commit changed in the catalog.
+    /// Stages the ends of the sessions that depend on failed or removed checks or on removed nodes.
+    /// Returns a fault as [`end_session`](Self::end_session) does.
     pub(crate) fn end_dependants(&mut self, effect: &CatalogEffect) -> Result<Option<CommitFault>, StorageError> {
         for (id, number) in dependants(self.state, effect)? {
             if let Some(fault) = self.end_session(number, &id)? {
@@ -105,7 +108,7 @@ pub(crate) struct PartChanges {
 
 impl PartChanges {
     /// Writes the changes, together with the effects of `effect` on deadlines. Returns the keys
-    /// that operations name, or that an ended session held; each with the operation.
+    /// that operations name, or that an ended session held; each with the number of the operation.
     pub(crate) fn write(
         self,
         writer: &mut KvWriter<'_, '_>,

@@ -33,7 +33,7 @@ pub(super) struct Draft<'a, S> {
 /// The staged state of one path.
 #[derive(Clone, Debug)]
 struct Slot {
-    /// The live version before the command.
+    /// The live version before the command; `None` if there was none.
     before: Option<Version>,
     entry: Option<KvEntry>,
     changed: bool,
@@ -240,8 +240,8 @@ fn below(prefix: &[u8]) -> KeyRange {
     KeyRange::prefix([CONSUL_PREFIX, prefix].concat().into())
 }
 
-/// The path at a key that is [`below`] a prefix. An etcd client may have made a key of the bare
-/// prefix, which is no path.
+/// The path at a key that is [`below`] a prefix. `None` for a key that is only [`CONSUL_PREFIX`]:
+/// an etcd client may have made it.
 fn path_of(key: &Bytes) -> Option<Bytes> {
     consul_path(key).filter(|path| !path.is_empty())
 }

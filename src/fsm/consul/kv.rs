@@ -68,8 +68,8 @@ pub(super) fn run<S: StateReader>(
     })
 }
 
-/// Writes value and flags, and keeps a lock. If nothing is different, the key keeps the log index
-/// of its last change.
+/// Writes value and flags. A lock of the key stays. If nothing is different, the key keeps the log
+/// index of its last change.
 fn set<S: StateReader>(
     draft: &mut Draft<'_, S>,
     op: &KvOp,

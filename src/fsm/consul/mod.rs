@@ -1,8 +1,8 @@
 //! Commands of Consul's KV and session API (spec: consul §8.3, §2.7; `docs/consul-kv.md`).
 //!
-//! Owns the rules of locks and sessions, and the effects of deadlines. Everything is staged in a
-//! [`Draft`] first and written only when nothing can be refused any more, so that a transaction is
-//! all or nothing.
+//! Owns the rules of locks and sessions, and the effects of deadlines. Changes of keys and ends of
+//! sessions are staged in a [`Draft`] first, and written only when nothing can be refused any more,
+//! so that a transaction is all or nothing.
 
 mod cascade;
 mod commit;

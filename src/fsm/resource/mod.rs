@@ -41,7 +41,8 @@ pub(super) fn apply(
     Ok(outcome.map_or(Outcome::Nothing, Outcome::Resource))
 }
 
-/// Whether a unit of tenancy of a resource, of a type with `scope`, is being deleted.
+/// Whether the partition or the namespace of `tenancy` is being deleted; of these only the units
+/// that `scope` has are looked at.
 ///
 /// # Errors
 ///
@@ -54,8 +55,8 @@ pub fn unit_is_marked(
     split_refusal(tenancy::unit_state(state, scope, tenancy).map(|units| units == tenancy::UnitState::Marked))
 }
 
-/// The owner that a resource would get if it were written now; `None` for no owner. Refuses the
-/// owners and marks that [`ResourceCommand::Write`] would refuse.
+/// The owner that a resource would get if it were written now; `None` for no owner. Refuses an
+/// owner that [`ResourceCommand::Write`] would refuse, and a mark for deletion that is no time.
 ///
 /// # Errors
 ///

@@ -9,8 +9,8 @@ use crate::error::FsmError;
 use headwater_storage::state::StateReader;
 use headwater_types::resource::{Resource, ResourceId, ResourceRefusal};
 
-/// The owner of `given` after it is written over `stored`, the resource of that name, if there is
-/// one.
+/// The owner that `given` has once it is written. `stored` is the resource that it replaces, `None`
+/// for a new resource. The result is `None` for no owner.
 pub(super) fn resolve(
     state: &impl StateReader,
     given: &Resource,

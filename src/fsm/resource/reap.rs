@@ -3,10 +3,10 @@
 //!
 //! A tombstone stands for a deleted resource, by its uid, until the walk through its children has
 //! ended. Children that are marked and wait for their own finalizers, or that cannot be deleted,
-//! are left behind. Invariant: each child of a deleted owner that no walk has visited yet has a
-//! tombstone, by which a later walk finds it; only existing resources get children. Nothing is
-//! deleted unless a deletion wrote the tombstone and the owner is gone: an earlier version of the
-//! program wrote tombstones for owners that it had not found.
+//! are left behind. Invariant: a deleted owner has a tombstone until a walk has visited each of its
+//! children; only existing resources get children. No child is deleted unless a deletion wrote the
+//! tombstone and the owner is gone: an earlier version of the program wrote tombstones for owners
+//! that it had not found.
 
 use super::ulid::UlidGenerator;
 use super::{Stored, delete, find, owner, store};

@@ -65,9 +65,9 @@ fn may_read_owner(state: &impl StateReader, rights: &Rights, given: &ResourceId)
     Ok(named.is_ok_and(|owner| rights.allows(Space::Resource, &resource_key(&owner), Access::READ)))
 }
 
-/// Whether the principal may write everything that is removed together with a resource: all
-/// resources that it owns, directly or indirectly; and if it is a unit of tenancy, everything in
-/// it.
+/// Whether the principal may write all resources that are removed together with a resource, because
+/// it owns them directly or indirectly. A unit of tenancy, and an owner of more than
+/// [`RESOURCE_CASCADE_JUDGED_MAX`] resources, need the right to write every resource.
 fn may_remove(state: &impl StateReader, rights: &Rights, id: &ResourceId) -> Result<bool, StorageError> {
     if rights.covers(Space::Resource, &KeyRange::all(), Access::WRITE) {
         return Ok(true);

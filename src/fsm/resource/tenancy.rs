@@ -17,8 +17,7 @@ pub(super) enum UnitState {
     Marked,
 }
 
-/// The state of the units of a resource, of a type with `scope`. Refuses a unit that does not
-/// exist.
+/// The state of the units of `tenancy` that `scope` has. Refuses a unit that does not exist.
 pub(super) fn unit_state(state: &impl StateReader, scope: Scope, tenancy: &Tenancy) -> Result<UnitState, FsmError> {
     let mut units = UnitState::Open;
     // The default units always exist, and most resources live there.
@@ -43,12 +42,12 @@ fn is_marked(state: &impl StateReader, unit: &ResourceId) -> Result<Option<bool>
     Ok(find_outline(state, unit)?.map(|stored| stored.resource.is_marked()))
 }
 
-/// The resource that is a partition.
+/// The id, without uid, of the resource that represents a partition.
 fn partition(name: &str) -> ResourceId {
     ResourceId { uid: String::new(), name: name.to_owned(), type_: Type::partition(), tenancy: Tenancy::default() }
 }
 
-/// The resource that is a namespace.
+/// The id, without uid, of the resource that represents the namespace of `tenancy`.
 fn namespace(tenancy: &Tenancy) -> ResourceId {
     ResourceId {
         uid: String::new(),
@@ -58,7 +57,8 @@ fn namespace(tenancy: &Tenancy) -> ResourceId {
     }
 }
 
-/// The unit that a resource represents, as the counts name it; `None` for other resources.
+/// The unit that a resource represents, as [`StateReader::unit_count`] takes it: a partition has
+/// [`WILDCARD`] as namespace. `None` for other resources.
 pub(super) fn unit_of(id: &ResourceId) -> Option<Tenancy> {
     if id.type_ == Type::partition() {
         Some(Tenancy::new(&id.name, WILDCARD))

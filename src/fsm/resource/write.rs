@@ -58,7 +58,7 @@ pub(super) fn apply(
     Ok(want.then(|| ResourceOutcome::Written(Box::new(Resource::clone(&written)))))
 }
 
-/// Refuses fields that a new resource must not have.
+/// Refuses a new resource that has statuses or a mark, and one in a unit that is being deleted.
 fn check_new(write: &ResourceWrite, units: UnitState) -> Result<(), ResourceRefusal> {
     if !write.resource.status.is_empty() {
         Err(ResourceRefusal::StatusAtCreation)

@@ -234,7 +234,7 @@ fn every_member_may_have_every_alarm() {
     assert_eq!(AlarmKind::ALL.map(|kind| of_kind(&bed, kind)), [ALARMS_OF_KIND_MAX, members as usize]);
 }
 
-/// The rule of version 0.3.
+/// The bound of version 0.3, which counts the alarms of all kinds together.
 #[test]
 fn alarms_are_bounded_and_no_kind_is_lost() {
     let mut bed = bed(Some(0));

@@ -101,7 +101,7 @@ pub(super) fn session(id: &str, node: &str, checks: &[&str]) -> Command {
     Command::Consul(ConsulCommand::SessionCreate(Box::new(create)))
 }
 
-/// A session whose keys go with it.
+/// Command that creates a session. The end of the session removes the keys that it holds.
 pub(super) fn deleting_session(id: &str, node: &str) -> Command {
     let behavior = SessionBehavior::Delete;
     let session = Session { id: id.to_owned(), node: node.to_owned(), behavior, ..Session::default() };
@@ -113,7 +113,7 @@ pub(super) fn destroy(id: &str) -> Command {
     Command::Consul(ConsulCommand::SessionDestroy(id.to_owned()))
 }
 
-/// A partition, which is a built-in type.
+/// The id of a partition. Its type is built in.
 pub(super) fn partition(name: &str) -> ResourceId {
     ResourceId { name: name.to_owned(), type_: Type::partition(), ..ResourceId::default() }
 }

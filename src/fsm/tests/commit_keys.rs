@@ -69,7 +69,8 @@ fn kept(bed: &TestBed) -> Vec<u8> {
     found
 }
 
-/// As many commits with keys as make others old by their number, all proposed at `unix_ms`.
+/// Applies [`COMMIT_KEY_KEPT_COMMITS`] commits with keys, all proposed at `unix_ms`: as far as
+/// their number counts, earlier ones are old then.
 fn pass(bed: &mut TestBed, unix_ms: u64) {
     for _ in 0..COMMIT_KEY_KEPT_COMMITS {
         let mut id = [200; 16];
@@ -80,7 +81,7 @@ fn pass(bed: &mut TestBed, unix_ms: u64) {
     }
 }
 
-/// Keys of the kept commits that are not of [`pass`].
+/// Keys of the kept commits, as in [`kept`], without those of [`pass`].
 fn kept_others(bed: &TestBed) -> Vec<u8> {
     kept(bed).into_iter().filter(|id| *id < 200).collect()
 }

@@ -156,7 +156,8 @@ impl Model {
     }
 }
 
-/// The first two operations on one key or lease, by comparing each with each.
+/// Two operations on one key or lease; `None` if there are none. Found by comparing each with each,
+/// but named by [`Commit::overlap`].
 fn overlap(commit: &Commit) -> Option<(u32, u32)> {
     let meet = |a: FaceOp<'_>, b: FaceOp<'_>| match (a, b) {
         (FaceOp::Put(a), FaceOp::Put(b)) => a.key == b.key,

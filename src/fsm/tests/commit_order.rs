@@ -154,7 +154,7 @@ fn operation() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// Everything that clients can see.
+/// Everything that clients can see of the rows, keys, sessions and leases of these tests.
 fn visible(bed: &TestBed) -> Vec<String> {
     let db = bed.store.current();
     let view = db.view().unwrap();
@@ -177,7 +177,7 @@ fn visible(bed: &TestBed) -> Vec<String> {
     seen
 }
 
-/// Whether an operation of a commit that is done has its effect.
+/// Whether the state shows the effect of `operation`.
 fn has_effect(bed: &TestBed, operation: &Command) -> bool {
     let db = bed.store.current();
     let view = db.view().unwrap();
@@ -259,7 +259,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     /// A commit and its permutation give the same state and the same results, or both are refused.
-    /// What is done is there.
+    /// The state shows the effect of each operation of a commit that is done.
     #[test]
     fn no_order_can_be_seen(
         before in prop::collection::vec(operation(), 0..4),

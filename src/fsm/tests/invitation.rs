@@ -266,7 +266,7 @@ impl Model {
         self.uses.remove(&id);
     }
 
-    /// Removes everything, as the fall of the version does.
+    /// Removes everything, as a lower cluster version does.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

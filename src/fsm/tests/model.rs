@@ -69,7 +69,7 @@ impl Model {
         }
     }
 
-    /// Applies the proposal of a log entry.
+    /// Applies the proposal of the log entry of `term` at `index`.
     pub fn apply_at(&mut self, term: Term, index: LogIndex, proposal: &Proposal) -> Outcome {
         (self.term, self.index, self.unix_ms) = (term, index.get() - 1, Some(proposal.unix_ms));
         if proposal.needs() > self.version.version {
@@ -444,7 +444,8 @@ impl Model {
     }
 }
 
-/// Whether two operations of a list may touch one key, at least one of them putting it.
+/// Whether two operations of a list may touch one key, at least one of them putting it. Also true
+/// if that holds within a nested list.
 fn has_duplicate(ops: &[TxnOp]) -> bool {
     fn writes<'t>(op: &'t TxnOp, puts: &mut Vec<&'t Bytes>, deletes: &mut Vec<&'t KeyRange>) {
         match op {

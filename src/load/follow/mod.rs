@@ -3,7 +3,7 @@
 //!
 //! [`readers`] follow on a thread of their own; the writers are those of the other workloads. First
 //! the writes alone are measured, then the same writes with followers. Invariant: a run succeeds
-//! only if every follower ended with the newest value of every key.
+//! only if every follower received the last write of every key.
 
 mod readers;
 
@@ -73,8 +73,8 @@ struct Report {
     write_p99_us_alone: u64,
     /// 99th percentile of the duration of a write with followers, microseconds.
     write_p99_us: u64,
-    /// Median time from the moment at which a write was due until a follower had read it,
-    /// microseconds.
+    /// Median time from the moment at which a write was due until a follower that reads all the
+    /// time had read it, microseconds. The followers that stop reading do not count.
     delivery_p50_us: u64,
     delivery_p99_us: u64,
     delivery_max_us: u64,
@@ -84,12 +84,12 @@ struct Report {
     /// Changes delivered to each slow follower, on average.
     #[serde(rename = "told_slow")]
     delivered_slow: f64,
-    /// Resident memory of each server before the followers came, bytes.
+    /// Resident memory of each server before the followers started, bytes.
     rss_bytes: Vec<u64>,
     /// Resident memory of each server with followers, bytes: the larger of two samples, after the
     /// writes with followers and at the end.
     rss_peak_bytes: Vec<u64>,
-    /// Seconds until every follower had the state.
+    /// Time from the start of the followers until every one had the state, seconds.
     states_seconds: f64,
 }
 

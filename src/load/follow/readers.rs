@@ -1,4 +1,5 @@
-//! The followers: one thread, few connections, changes looked at only as far as they are counted.
+//! The followers: one thread with few connections. Of each change only the needed fields are
+//! decoded.
 //!
 //! Invariant: a follower is done once it has the last write of every element. A slow one reads
 //! nothing from the moment at which it has its state until the last writes are done.
@@ -26,9 +27,9 @@ use super::FollowArgs;
 use crate::error::CliError;
 use headwater_proto::pb::pbwatcher::Request;
 
-/// Target of the followers.
+/// Target of every follower: the subtree of all keys of the run.
 const TARGET: &str = "/kv/bench-follow?recursive=true";
-/// Longest wait until all followers have the state, or the last writes.
+/// Longest wait until all followers have the state, and again until all have the last writes.
 const STALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval at which counters are polled.
 const POLL: Duration = Duration::from_millis(10);
@@ -38,7 +39,7 @@ const SLOW_WINDOW_BYTES: u32 = 64 * 1024;
 /// Slow followers that share a connection.
 const SLOW_PER_CONNECTION: usize = 10;
 
-/// Counts of the followers.
+/// Latencies of the followers that read all the time, and counts of all.
 pub(super) struct FollowTotals {
     pub(super) latency: Histogram<u64>,
     pub(super) delivered_reading: u64,
@@ -81,7 +82,8 @@ impl Readers {
         Ok(Self { shared, clock, followers: args.followers, began, release, thread: Some(thread) })
     }
 
-    /// Waits until every follower has the state. Returns the seconds since the start.
+    /// Waits until every follower has the state. Returns the seconds since the start of the
+    /// followers.
     pub(super) fn wait_for_states(&self) -> Result<f64, CliError> {
         self.wait("every follower has the state", |shared| &shared.begun)?;
         Ok(self.began.elapsed().as_secs_f64())
@@ -251,7 +253,8 @@ impl Follower {
         }
     }
 
-    /// Counts the changes of a batch. `Done` once the last write of every element has come.
+    /// Counts the changes of a batch, except those of the first state, and records their latencies
+    /// unless the follower is slow. `Done` once the last write of every element has come.
     fn take(&mut self, batch: &[u8]) -> Result<FollowStep, String> {
         let now = self.clock.nanos();
         let last_from = self.shared.last_from.load(Ordering::Acquire);
@@ -315,7 +318,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The bytes of a field; empty if it is absent.
+/// The bytes of the first field with the number `wanted`; empty if it is absent.
 #[inline]
 fn find(message: &[u8], wanted: u64) -> Result<&[u8], Malformed> {
     for field in Fields::of(message) {

@@ -37,7 +37,7 @@ use headwater_types::KeyRange;
 const STREAMS: usize = 4;
 /// Longest wait for the last leases, counted from the time at which they should be gone.
 const EXPIRY_TIMEOUT: Duration = Duration::from_secs(120);
-/// Pause between two phases, so that one does not disturb the other.
+/// Pause between the keep-alives and the first measurement of puts, so that they do not disturb it.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, Args)]
@@ -97,13 +97,14 @@ struct Report {
     /// Leases that were not gone when the measurement gave up.
     left: usize,
     late_us: Latency,
-    /// Time from the moment at which the last lease expired until all were gone, milliseconds.
+    /// Time from the moment at which the last lease was due until the last removal that was seen,
+    /// milliseconds. 0 if that removal came earlier.
     all_gone_after_ms: f64,
     puts_before: Puts,
     puts_during: Puts,
     /// The rate of puts while leases expired, as a part of the rate before.
     puts_kept: f64,
-    /// Processor time and memory since before the first grant.
+    /// Processor time since before the first grant, and memory at the end.
     #[serde(flatten)]
     spent: CpuUsage,
 }
@@ -189,7 +190,8 @@ async fn watch(channel: &Channel, prefix: &str) -> Result<Streaming<WatchRespons
     Ok(responses)
 }
 
-/// Notes the time of each removal; returns when all keys are removed.
+/// Notes the time of each removal. Returns when all keys are removed; an error if the watch ends
+/// before.
 async fn see_removals(
     mut responses: Streaming<WatchResponse>,
     prefix: String,
@@ -216,7 +218,8 @@ async fn see_removals(
     Ok(())
 }
 
-/// Keeps every lease alive once, at an even pace.
+/// Keeps every lease alive once, at an even pace within `within`. Notes the times of each request
+/// and answer.
 async fn keep_alive_once(
     channels: &[Channel],
     leases: &[i64],

@@ -11,10 +11,10 @@ use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
 use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater_proto::pb::etcdserverpb::{LeaseGrantRequest, PutRequest};
 
-/// Requests under way at once.
+/// Largest number of grants under way at once.
 const UNDER_WAY: usize = 256;
 
-/// A connection to each endpoint.
+/// Opens a connection to each endpoint, in their order. An error if one cannot be reached.
 pub(crate) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliError> {
     let endpoints = Endpoints::by(endpoints, wire::dialer())?;
     let mut channels = Vec::new();
@@ -26,7 +26,7 @@ pub(crate) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliErr
     Ok(channels)
 }
 
-/// Grants `count` leases and returns their ids.
+/// Connects to the endpoints, grants `count` leases of `ttl` seconds, and returns their ids.
 pub(super) fn grant_all(endpoints: &[String], count: usize, ttl: i64) -> Result<Vec<i64>, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
     runtime.block_on(async {
@@ -35,8 +35,8 @@ pub(super) fn grant_all(endpoints: &[String], count: usize, ttl: i64) -> Result<
     })
 }
 
-/// Grants `count` leases and returns their ids. With a prefix, the lease with number N gets a key:
-/// the prefix and N.
+/// Grants `count` leases of `ttl` seconds and returns their ids. With a prefix, a key is attached
+/// to each lease: the prefix, and the position of the id in the result.
 pub(super) async fn granted(
     channels: &[Channel],
     count: usize,

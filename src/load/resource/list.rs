@@ -1,8 +1,9 @@
 //! `headwater bench resource-list`: many resources listed as one view, and watched by many
 //! connections that all begin at once.
 //!
-//! Watch events are counted, not decoded: their reader shares the machine with the measured
-//! servers. Invariant: a list or a watch counts only if it had every resource.
+//! Watch events with resources are counted, not decoded: their reader shares the machine with the
+//! measured servers. Invariant: a run succeeds only if every list, and the first state of every
+//! watch, has as many resources as were written.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ const END_BYTES_MAX: usize = 32;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ResourceListArgs {
-    /// Resources; those that are missing are written first
+    /// Resources; all of them are written first
     #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
     resources: u64,
     /// Resources on a page of the list
@@ -73,7 +74,7 @@ struct Report {
     watchers: usize,
     /// Time from the common start of all watches until each had its list, microseconds.
     watch_us: Latency,
-    /// Bytes sent to all watchers.
+    /// Bytes of the events with resources that all watchers received.
     watch_bytes: u64,
     #[serde(flatten)]
     spent: CpuUsage,
@@ -163,8 +164,8 @@ async fn connect(endpoint: &str) -> Result<Channel, CliError> {
     Ok(endpoints.connect(0, None).await.map_err(CliError::other)?.http())
 }
 
-/// Lists everything, page by page: the pages of one list are one view. Returns the time that the
-/// whole list took.
+/// Lists all resources of the run, page by page: the pages of one list are one view. Returns the
+/// time that the whole list took; an error if the number of resources is wrong.
 async fn list(args: &ResourceListArgs, prefix: &str, endpoint: &str) -> Result<Duration, CliError> {
     let mut client = ResourceServiceClient::new(connect(endpoint).await?).max_decoding_message_size(usize::MAX);
     let began = Instant::now();

@@ -30,14 +30,14 @@ fn type_() -> Type {
     Type { group: "bench".to_owned(), group_version: "v1".to_owned(), kind: "Item".to_owned() }
 }
 
-/// The id of a resource by its name.
+/// The id of the measured resource with this name.
 pub(super) fn id(name: &[u8]) -> Id {
     let tenancy = Tenancy { partition: "default".to_owned(), namespace: "default".to_owned() };
     let name = String::from_utf8_lossy(name).into_owned();
     Id { uid: String::new(), name, r#type: Some(type_()), tenancy: Some(tenancy) }
 }
 
-/// A resource with a value.
+/// The measured resource with this name and this value.
 pub(super) fn of(name: &[u8], value: &bytes::Bytes) -> Resource {
     let value = Item { value: value.clone() }.encode_to_vec();
     let data = prost_types::Any { type_url: TYPE_URL.to_owned(), value };

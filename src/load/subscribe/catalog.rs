@@ -72,8 +72,8 @@ impl Catalog {
         body
     }
 
-    /// A change of an instance's health. The check's output is the time at which the change was
-    /// due.
+    /// The request that changes an instance's health. The check's output is the time at which the
+    /// change was due, nanoseconds of the clock.
     fn change(&self, instance: usize, turn: u64, due_ns: u64) -> Value {
         let mut body = self.node(instance);
         body["SkipNodeUpdate"] = true.into();
@@ -84,7 +84,7 @@ impl Catalog {
     }
 }
 
-/// Writers that share some connections.
+/// Writers of registrations and changes of health. They share one connection to each endpoint.
 pub(super) struct CatalogWriters {
     catalog: Arc<Catalog>,
     channels: Vec<Channel>,
@@ -132,7 +132,8 @@ impl CatalogWriters {
         Ok(self.catalog.instances as f64 / began.elapsed().as_secs_f64())
     }
 
-    /// Sends `rate` changes of health a second, without waiting for earlier answers.
+    /// Sends `rate` changes of health a second for `duration`, without waiting for earlier answers.
+    /// Returns when all are answered.
     pub(super) async fn at_rate(&self, rate: u64, duration: Duration) -> Result<RateResult, CliError> {
         let total = (rate as f64 * duration.as_secs_f64()) as u64;
         let began = Instant::now();

@@ -5,8 +5,8 @@
 //! change carries the time at which it was due, in the output of its check, so every delivery shows
 //! its own latency. The rate of writes is measured with keys that no subscription follows, in
 //! alternating phases with and without changes: a machine's speed drifts by more from one minute to
-//! the next than a subscription costs. Invariant: every acknowledged change must reach every
-//! subscription of its service once; a missing change is a failure.
+//! the next than a subscription costs. Invariant: every acknowledged change is due to every
+//! subscription of its service; a run with fewer deliveries than are due fails.
 
 mod catalog;
 mod report;
@@ -138,7 +138,7 @@ struct Writes {
 }
 
 impl Writes {
-    /// Writes as fast as possible; returns the writes a second.
+    /// Writes as fast as possible; returns the writes a second. An error if a write failed.
     fn run(&self, stop: RunLimit, sequential: bool) -> Result<f64, CliError> {
         let outcome = drive::run(Plan {
             endpoints: Arc::clone(&self.endpoints),
@@ -229,7 +229,7 @@ impl Run {
         })
     }
 
-    /// Changes health at the rate.
+    /// Changes health at `--rate` for `--duration`, and measures the servers' processor time.
     fn change(&self) -> Result<Changes, CliError> {
         let before = Sample::take(&self.args.pids).map_err(CliError::Usage)?;
         let done = self.runtime.block_on(self.load.at_rate(self.args.rate, self.args.duration))?;

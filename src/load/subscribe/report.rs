@@ -33,14 +33,15 @@ pub(super) struct Report {
     pub(super) writes: Writing,
     /// Speed of writes of keys while all subscriptions are open.
     pub(super) writes_with_subscriptions: Writing,
-    /// Processor time of all servers for a change, microseconds, while no keys are written.
+    /// Processor time of all servers for a change, microseconds, before there are subscriptions and
+    /// while no keys are written. `None` without `--pids`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_us_per_change: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_us_per_change_with_subscriptions: Option<f64>,
     pub(super) all_live_ms: u64,
     pub(super) all_live_again_ms: u64,
-    /// Resident memory with all subscriptions idle, bytes, server by server.
+    /// Resident memory of each server with all subscriptions open and idle, bytes.
     pub(super) resident_bytes: Vec<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bytes_per_subscription: Option<u64>,

@@ -1,4 +1,5 @@
-//! The subscribers: one thread, few connections, events read by hand as far as they are counted.
+//! The subscribers: one thread with few connections. Of each event only the needed fields are
+//! decoded.
 //!
 //! Invariant: a change is counted if it came while counting was on, to a subscriber with a complete
 //! state.
@@ -24,7 +25,7 @@ use super::catalog::Catalog;
 use crate::error::CliError;
 use headwater_client::{ServiceHealth, ViewTopic};
 
-/// Longest wait until a counter reaches its target.
+/// Longest wait until a counter reaches its target, and for all probes together.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which counters are polled.
 const POLL: Duration = Duration::from_millis(1);
@@ -98,8 +99,8 @@ impl Streams {
         self.shared.is_counting.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until `expected` changes were delivered, at most [`DELIVERY_TIMEOUT`]. Returns their
-    /// latencies, and the number of missing ones.
+    /// Waits until `expected` deliveries were counted, at most [`DELIVERY_TIMEOUT`]. Returns the
+    /// latencies of all, and the number of missing ones. An error if a subscription ended.
     pub(super) fn end_counting(&self, expected: u64) -> Result<(Histogram<u64>, u64), CliError> {
         let waited = self.wait("every change is delivered", |shared| &shared.delivered, expected);
         self.shared.is_counting.store(false, Ordering::Relaxed);
@@ -195,7 +196,8 @@ async fn subscribe(connection: &Connection, catalog: &Catalog, number: usize) ->
     })
 }
 
-/// The next chunk. Its bytes are given back to the window of the server.
+/// The next chunk of a stream. Its bytes are given back to the server's flow-control window. The
+/// error is the reason for the end of the stream.
 async fn next_chunk(body: &mut RecvStream) -> Result<Bytes, String> {
     match body.data().await {
         Some(Ok(chunk)) => {

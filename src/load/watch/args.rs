@@ -115,7 +115,7 @@ pub(super) struct CommonArgs {
     pub(super) quiet: bool,
 }
 
-/// The workload of a measurement.
+/// The kind of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
     /// Write while all watchers read.

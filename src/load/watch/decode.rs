@@ -1,5 +1,5 @@
-//! `WatchResponse` read by hand, straight from the frames: a generator that decodes every event
-//! costs more than a server.
+//! Reads `WatchResponse` without generated code, straight from the frames: a generator that decodes
+//! every event costs more than a server.
 //!
 //! Owns gRPC's framing of a stream of messages. Invariant: nothing is allocated for an event; bytes
 //! are copied only if a message comes in several frames.
@@ -92,7 +92,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Cuts a stream of frames into messages.
+/// Cuts the bytes of a gRPC stream, which come in chunks of any size, into messages.
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
     /// The beginning of an incomplete message, with its prefix.
@@ -100,11 +100,12 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    /// Calls `each` with every message that `chunk` completes, until it fails.
+    /// Calls `each` with every message that `chunk` completes, without its prefix, until `each`
+    /// fails. Must not be called again after an error.
     ///
     /// # Errors
     ///
-    /// Errors of `each`, or bytes that are no messages of gRPC.
+    /// The first error of `each`; [`Malformed`] for bytes that are no messages of gRPC.
     pub(crate) fn push<E: From<Malformed>>(
         &mut self,
         mut chunk: &[u8],
@@ -135,7 +136,8 @@ impl Splitter {
     }
 }
 
-/// Length of the message that begins here, with its prefix; `None` if the prefix is incomplete.
+/// Length of the message at the beginning of `bytes`, with its prefix; `None` if the prefix is
+/// incomplete.
 #[inline]
 fn needed(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some([compressed, length @ ..]) = bytes.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };

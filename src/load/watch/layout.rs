@@ -18,7 +18,7 @@ pub(super) struct Layout {
     pub(super) conns: usize,
     pub(super) threads: usize,
     pub(super) keys: Keys,
-    /// Different keys; at most as many as there are watchers.
+    /// Number of different keys that are watched; at most as many as there are watchers.
     pub(super) key_count: u64,
 }
 
@@ -36,7 +36,7 @@ impl Layout {
         (self.streams * self.watchers) as u64
     }
 
-    /// The endpoint of a connection.
+    /// The endpoint of the connection with the number `conn`.
     pub(super) fn endpoint(&self, conn: usize) -> &str {
         &self.endpoints[conn % self.endpoints.len()]
     }
@@ -46,12 +46,12 @@ impl Layout {
         self.endpoint(stream % self.conns)
     }
 
-    /// The connections of a thread.
+    /// The numbers of the connections of a thread.
     pub(super) fn conns_of_thread(&self, thread: usize) -> impl Iterator<Item = usize> + use<> {
         (thread..self.conns).step_by(self.threads)
     }
 
-    /// The streams of a connection.
+    /// The numbers of the streams of a connection.
     pub(super) fn streams_of_conn(&self, conn: usize) -> impl Iterator<Item = usize> + use<> {
         (conn..self.streams).step_by(self.conns)
     }

@@ -1,7 +1,7 @@
 //! The threads that read watch streams: each with its own runtime, connections and counts.
 //!
-//! Owns their start, hold and end. They run beside the writers' thread and share counters with it,
-//! nothing else.
+//! Owns their start, hold and end. They share nothing with the writers; the thread that starts them
+//! reads their counters ([`Shared`]).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ use crate::progress::Progress;
 const WINDOWS: FlowControlWindows = FlowControlWindows { stream_bytes: 64 << 10, connection_bytes: 64 << 20 };
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// Command to the readers.
+/// Instruction to the threads that read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// Read events.
@@ -62,7 +62,7 @@ pub(super) struct Readers {
     threads: Vec<JoinHandle<Tally>>,
 }
 
-/// Counts of all readers.
+/// Events and latencies of all readers.
 pub(super) struct Found {
     /// Events seen, by stream and by watcher.
     pub(super) seen: Vec<Vec<Seen>>,
@@ -167,16 +167,17 @@ impl Readers {
         self.order.send_replace(Order::Read);
     }
 
-    /// Fails if a stream has ended. Only the first call after that fails.
+    /// Returns the first failure of a connection or stream, once: later calls return `Ok`.
     pub(super) fn check(&self) -> Result<(), CliError> {
         self.shared.failure.lock().take().map_or(Ok(()), Err)
     }
 
-    /// Ends all streams.
+    /// Ends all streams, and returns the events and latencies of all readers.
     ///
     /// # Errors
     ///
-    /// The reason for which a stream ended earlier, unless [`check`](Self::check) has returned it.
+    /// The reason for which a stream ended earlier, unless [`check`](Self::check) has returned it;
+    /// a thread that panicked.
     pub(super) fn stop(mut self) -> Result<Found, CliError> {
         self.order.send_replace(Order::Stop);
         let mut found = Found { seen: Vec::new(), latency: new_histogram() };

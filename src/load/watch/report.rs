@@ -25,11 +25,11 @@ pub(super) struct MemoryPoints {
     pub(super) peaks: Vec<u64>,
 }
 
-/// Measurements besides the puts.
+/// Results of a run besides its phases of puts.
 pub(super) struct Findings {
     pub(super) expected: u64,
     pub(super) received: u64,
-    /// Time from the first put to the last event.
+    /// Time from the beginning of the puts to the last event, seconds; 0 without events.
     pub(super) seconds: f64,
     pub(super) verdict: Verdict,
     pub(super) latency: Histogram<u64>,
@@ -77,7 +77,7 @@ pub(super) struct Report {
     events_extra: u64,
     watchers_disordered: u64,
     watchers_foreign: u64,
-    /// Time from the first put to the last event.
+    /// Time from the beginning of the puts to the last event, seconds; 0 without events.
     seconds: f64,
     events_per_second: f64,
     event_latency_us: Option<Latency>,
@@ -87,15 +87,16 @@ pub(super) struct Report {
     #[serde(flatten)]
     spent: CpuUsage,
     memory: Vec<ServerMemory>,
-    /// Growth of all servers together while the watchers were created, for each watcher.
+    /// Growth of the memory of all servers together while the watchers were created, for each
+    /// watcher.
     rss_bytes_per_watcher: Option<f64>,
-    /// Fall of the rate of writes (negative: a rise) beside idle watchers, compared with none,
-    /// percent.
+    /// Mode `idle`: fall of the rate of writes beside idle watchers, compared with the mean of the
+    /// phases before and after without watchers, percent. Negative for a rise.
     put_drop_percent: Option<f64>,
-    /// Speed of writing while no watcher read, divided by that while all read.
+    /// Mode `stall`: rate of writes while no watcher read, divided by the rate while all read.
     stalled_to_reading: Option<f64>,
     phases: Vec<Phase>,
-    /// Faults; none if the run is good.
+    /// Descriptions of the faults that make the run fail; empty if there is none.
     problems: Vec<String>,
 }
 
@@ -237,7 +238,7 @@ impl Report {
         problems
     }
 
-    /// Fails with the faults.
+    /// Fails with the text of all `problems`, if there are any.
     pub(super) fn check(&self) -> Result<(), CliError> {
         if self.problems.is_empty() { Ok(()) } else { Err(CliError::Finding(self.problems.join("\n"))) }
     }

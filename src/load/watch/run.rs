@@ -1,5 +1,5 @@
-//! The sequence of a run: watchers, then puts, then waiting for operations under way, then
-//! judgement.
+//! The sequence of a run: it creates the watchers, sends puts, waits for the last events, and
+//! judges.
 //!
 //! Invariant: no put is sent before every watcher is confirmed, unless it goes to a key without
 //! watchers.
@@ -109,7 +109,7 @@ impl Run<'_> {
         self.finish(readers, memory, began, &before)
     }
 
-    /// Creates all watchers; reads the servers' memory before and after.
+    /// Creates all watchers. Also returns the servers' memory before and after.
     fn create(&self) -> Result<(Readers, MemoryPoints), CliError> {
         let before = self.settled_memory()?;
         let readers = self.start_readers()?;
@@ -134,7 +134,8 @@ impl Run<'_> {
         Ok((self.clock.nanos(), before))
     }
 
-    /// Writes to the watched keys, one after the other.
+    /// Writes to the watched keys in their order, again and again, and enters the puts in the
+    /// ledger.
     fn write(&mut self, what: &'static str, stop: RunLimit) -> Result<(), CliError> {
         let workload = self.workload(self.layout.keys.clone(), Some(self.clock));
         self.drive(what, workload, stop, Some(Arc::clone(&self.ledger)))

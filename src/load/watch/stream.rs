@@ -1,7 +1,7 @@
 //! One watch stream: creates its watchers, then counts events.
 //!
-//! Invariant: a counted event was read in full; while the readers are on hold, nothing is taken
-//! from the connection and no window is given back, so that the server sees a client that has
+//! Invariant: a counted event was read in full. While the readers are on hold, at most one chunk is
+//! taken from a stream and no window is given back, so that the server sees a client that has
 //! stopped reading.
 
 use std::cell::RefCell;
@@ -116,7 +116,7 @@ impl WatchStream {
     }
 }
 
-/// Counts the responses in a chunk.
+/// Counts the events and confirmations of one chunk.
 struct Reader<'a> {
     /// Events seen, by watcher.
     seen: &'a mut [Seen],
@@ -155,8 +155,8 @@ impl Reader<'_> {
     }
 }
 
-/// Id of the first watcher of a stream; the ids of the others follow it. Not 0, for which the
-/// server would choose an id.
+/// Id of the first watcher of a stream; the ids of the others follow it. Not 0, which asks the
+/// server to choose an id.
 const FIRST_WATCH_ID: i64 = 1;
 
 /// The requests for all watchers of a stream, in one buffer.

@@ -1,4 +1,4 @@
-//! From the rules of a token to its rights.
+//! Compiles the rules of a token into its rights.
 //!
 //! Owns the default of each space, and which rules stand in for missing ones. Knows no state.
 //! Invariant: the same rules, in any order, give the same rights.
@@ -9,9 +9,9 @@ use headwater_types::KeyRange;
 use headwater_types::rights::{Access, Name, Rights, Rule, Space};
 
 /// The rights that the rules of all policies of a token give together. `manages` is set if one of
-/// the policies is that of unlimited access, which also covers spaces that Consul does not have.
-/// With `default_allow`, everything without a rule is allowed, except in the spaces of rights and
-/// of the cluster.
+/// the policies is that of unlimited access: it adds a rule for all names of every space, also of
+/// spaces that Consul does not have. With `default_allow`, everything without a rule is allowed,
+/// except in the spaces of rights and of the cluster.
 pub(super) fn compile(mut rules: Vec<Rule>, manages: bool, default_allow: bool) -> Rights {
     if manages {
         let everything = Name::Prefix(Bytes::new());

@@ -1,8 +1,9 @@
 //! The leader's task that removes tokens that have ended, and makes the configured management
 //! token.
 //!
-//! Every lookup refuses a token that has expired, or whose auth method is gone; the task removes it
-//! from the state. The task remembers only the earliest expiry.
+//! A token has ended if it has expired, or its auth method is gone. Every lookup refuses it at
+//! once; the task removes it from the state later. The task remembers only the earliest expiry, and
+//! the state that it was read from.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub(crate) async fn keep(inner: Weak<Inner>) {
 /// The earliest expiry of a token, and the state from which it was read. A round reads the tokens
 /// again only after a change of the ACL lists or after that expiry.
 struct Seen {
-    /// Log index of the last change of the lists.
+    /// Log index of the last change of the ACL lists in that state.
     as_of: LogIndex,
     /// The earliest expiry of a token that had not ended, milliseconds since the Unix epoch; `None`
     /// if no token expires.
@@ -53,7 +54,7 @@ struct Seen {
 }
 
 /// Makes the configured management token if it is missing, then removes the tokens that have ended.
-/// Reads the tokens only if one may have ended.
+/// Reads the tokens only after a change of the ACL lists or after the earliest expiry.
 async fn round(node: &Node, seen: &mut Seen) -> Result<(), NodeError> {
     make_initial(node).await?;
     let (changed, now_ms) = (node.inner.store.current().head().acl_changed, crate::unix_ms());
@@ -84,8 +85,9 @@ async fn round(node: &Node, seen: &mut Seen) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// Makes the management token of the settings if no token has its secret. If the cluster had no
-/// bootstrap, this is the bootstrap: no client can make another one then.
+/// Makes the management token of the settings, if one is configured, ACLs are on, and no token has
+/// its secret. If the cluster had no bootstrap, this is the bootstrap: a client cannot make another
+/// one then.
 async fn make_initial(node: &Node) -> Result<(), NodeError> {
     let acl = node.acl();
     let Some(secret) = acl.options().initial_management.as_ref().filter(|_| acl.is_enabled()) else { return Ok(()) };

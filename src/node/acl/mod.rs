@@ -1,5 +1,5 @@
-//! Consul's access control lists as the faces see them: secrets become tokens, and tokens
-//! rights (spec: security §4; `docs/consul-acl.md`).
+//! Consul's access control lists as the faces see them: a secret leads to its token, and a token to
+//! its rights (spec: security §4; `docs/consul-acl.md`).
 //!
 //! Owns the settings, the step from a secret to rights, and the end of expired tokens. Knows no
 //! wire format. The state machine has the rules of changes. Invariant: a secret is hashed here;
@@ -41,8 +41,8 @@ pub struct AclOptions {
     /// The secret of the token that gives DNS questions their rights; `None` for the anonymous
     /// token.
     pub dns_token: Option<Secret>,
-    /// Log index of the last bootstrap: if it is equal, one more bootstrap is allowed. Zero for
-    /// none.
+    /// One more bootstrap is allowed if the last one has this log index. Zero allows only the
+    /// first.
     pub bootstrap_reset: LogIndex,
     /// Whether the keys below a prefix are listed only with the right `list`.
     pub key_list_policy: bool,
@@ -66,7 +66,7 @@ pub fn hash_secret(secret: &str) -> SecretHash {
     SecretHash(Sha256::digest(secret.as_bytes()).to_vec().into())
 }
 
-/// A token with all rights, made at `now_ms`.
+/// A token with all rights, made at `now_ms`, milliseconds since the Unix epoch.
 fn management_token(accessor: String, secret: &Secret, description: &str, now_ms: u64) -> AclToken {
     AclToken {
         accessor,
@@ -89,12 +89,14 @@ impl<'a> Acl<'a> {
         self.options().enabled
     }
 
-    /// Whether names without a rule are allowed now: not while etcd's Auth is on.
+    /// Whether names without a rule are allowed now: [`AclOptions::default_allow`], but false while
+    /// etcd's Auth is on.
     pub fn allows_by_default(self) -> bool {
         self.node.inner.authority.acl().allows_by_default(self.node.inner.store.current().head().auth)
     }
 
-    /// The principal of DNS questions: the token of the settings, else the anonymous one.
+    /// The principal of DNS questions: [`AclOptions::dns_token`], or the anonymous one without that
+    /// setting.
     pub fn of_dns(self) -> Principal {
         self.options().dns_token.clone().map_or(Principal::Anonymous, Principal::Bearer)
     }
@@ -124,9 +126,9 @@ impl<'a> Acl<'a> {
             .await
     }
 
-    /// All rows of a kind, with the log index of the last change of any ACL row. Built-in rows are
-    /// first; the others follow in the order of accessors, ids or names. The caller checks the
-    /// rights of the principal.
+    /// All rows of a kind, with the log index of the last change of any ACL row. Built-in policies,
+    /// or the anonymous token unless it was changed, are first. The others follow in the order of
+    /// accessors, ids or names. The caller checks the rights of the principal.
     ///
     /// # Errors
     ///
@@ -155,7 +157,8 @@ impl<'a> Acl<'a> {
             .await
     }
 
-    /// The id of a policy or role by its name; `None` if there is none, and for every other kind.
+    /// The id of the policy or role with this name; `None` if there is none, and for every other
+    /// kind.
     ///
     /// # Errors
     ///
@@ -248,7 +251,8 @@ impl<'a> Acl<'a> {
         done(self.node.propose_as(ctx, &proposal).await?)
     }
 
-    /// Removes a row. The result counts the rows that are gone.
+    /// Removes a row; an auth method together with its binding rules. The result counts the removed
+    /// rows.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! From the secret of a request to the token's rights, as of one state.
+//! Finds the token of a request's secret, and the token's rights as of one state.
 //!
-//! Owns the caches: of rights by the hash of a secret, of rules by policy. Invariant: cached rights
-//! are used only as long as no right in the state has changed since they were compiled, and the
-//! token has not expired.
+//! Owns the caches: of rights by the hash of a secret or by accessor, and of rules by policy.
+//! Invariant: cached rights are used only as long as no right in the state has changed since they
+//! were compiled, and the token has not expired.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ impl AclState {
         self.options.default_allow && !auth.enabled
     }
 
-    /// The rights of a token; none at all if a stored policy of the token cannot be read. Compiled
-    /// again after Auth is turned on or off, because the default then changes.
+    /// The rights of a token; none at all if a stored policy or the rules of an identity cannot be
+    /// read. Compiled again after Auth is turned on or off, because the default then changes.
     fn compile(&self, view: &ReadView<'_>, token: &AclToken) -> Result<Rights, StorageError> {
         let mut sources = Sources { policies: BTreeSet::new(), texts: BTreeSet::new(), datacenter: &self.datacenter };
         sources.add(&token.grants);
@@ -136,9 +136,10 @@ impl Sources<'_> {
 }
 
 impl AclState {
-    /// The rights of a principal. `None` if Consul's ACLs do not decide: they are off, the
-    /// principal is the node itself or a user of etcd's Auth, or the secret may be a token of
-    /// etcd's Auth. The inner `Err` is the refusal of an unknown or expired token.
+    /// The rights of a principal. `None` if Consul's ACLs do not decide: they are off; the
+    /// principal is the node itself; or etcd's Auth is on, and the principal is one of its users or
+    /// shows a secret that may be one of its tokens. The inner `Err` is the refusal of an unknown
+    /// or expired token.
     pub(crate) fn authorizer<S: RightsSource>(
         &self,
         state: &S,
@@ -173,8 +174,8 @@ impl AclState {
         Ok(Ok(Some(authorizer.allowing_anonymous(self.allows_by_default(state.head().auth)))))
     }
 
-    /// A token with its rights as of a head, if they are compiled already; the inner `None` if it
-    /// has expired.
+    /// A token with its rights as of `head`; the outer `None` if the cache has none as of `head`,
+    /// the inner if the token has expired.
     pub(crate) fn cached(&self, head: &StateHead, name: &TokenName<'_>) -> Option<Option<TokenRights>> {
         let known = self.tokens.get(name.key()).filter(|known| known.as_of == head.rights_changed)?;
         Some(Some(known).filter(TokenRights::is_usable))
@@ -220,7 +221,7 @@ impl TokenRights {
     }
 }
 
-/// The name by which a token is looked up.
+/// The key by which a token is looked up.
 pub(crate) enum TokenName<'a> {
     /// The hash of its secret; empty for the anonymous token.
     Secret(Bytes),
@@ -228,7 +229,7 @@ pub(crate) enum TokenName<'a> {
 }
 
 impl TokenName<'_> {
-    /// The key in the cache.
+    /// The key in the cache of tokens.
     fn key(&self) -> &[u8] {
         match self {
             Self::Secret(hash) => hash,

@@ -27,8 +27,8 @@ use headwater_types::rights::{Access, Name, Rule, Space};
 /// Reason for which the text of a policy is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesError {
-    /// The line, from 1; `None` for a problem of JSON, which is named by its path, or of the text
-    /// as a whole.
+    /// The line, from 1. `None` for a rule in JSON, whose path is in the text, and for a problem of
+    /// the text as a whole. A syntax error in JSON has a line, too.
     line: Option<usize>,
     problem: String,
 }
@@ -44,7 +44,7 @@ impl fmt::Display for RulesError {
     }
 }
 
-/// Kinds of rules that have names, with the space of each.
+/// Kinds of rules that have names, with the space of each. Each kind exists also with `_prefix`.
 const NAMED: [(&str, Space); 8] = [
     ("agent", Space::Agent),
     ("event", Space::Event),
@@ -66,11 +66,13 @@ const WHOLE: [(&str, Space); 5] = [
     ("peering", Space::Peering),
 ];
 
-/// The rules of a policy.
+/// Reads the rules of a policy: JSON if the text begins with `{`, else HCL. A rule for services
+/// gives two: for the service, and for its intentions.
 ///
 /// # Errors
 ///
-/// The first error in the text, with its line, or its path in JSON.
+/// The first error that was found, with its line or its path in JSON. A text or a number of rules
+/// above the limits is an error, too.
 pub fn parse(text: &str) -> Result<Vec<Rule>, RulesError> {
     if text.len() > ACL_RULES_BYTES_MAX {
         return Err(whole(format!("the rules of a policy have at most {ACL_RULES_BYTES_MAX} bytes")));
@@ -163,7 +165,7 @@ impl Written {
     }
 }
 
-/// The keys that a name stands for.
+/// The keys in `space` to which a rule for `name` applies.
 fn of_name(space: Space, name: &str, is_prefix: bool) -> Name {
     let key = match space {
         Space::Kv => consul_key(name.as_bytes()),
@@ -176,7 +178,8 @@ fn of_name(space: Space, name: &str, is_prefix: bool) -> Name {
     if is_prefix { Name::Prefix(key) } else { Name::Exact(key) }
 }
 
-/// The value of `policy`. Refuses other members but the optional ones.
+/// The value of the member `policy`, which must exist. Refuses members that are there twice, and
+/// others than the `optional` ones.
 fn policy_of(kind: &str, members: &[(String, String)], optional: &[&str]) -> Result<String, String> {
     let mut policy = None;
     for (at, (name, value)) in members.iter().enumerate() {

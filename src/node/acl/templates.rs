@@ -70,10 +70,10 @@ pub const TEMPLATES: [Template; 6] = [
 ];
 
 impl Template {
-    /// The variable of a template.
+    /// The text in [`rules`](Self::rules) that is replaced by a name.
     pub const VARIABLE: &'static str = "{{.Name}}";
 
-    /// The template with this name.
+    /// The builtin template with this name; `None` if there is none.
     pub fn named(name: &str) -> Option<&'static Self> {
         TEMPLATES.iter().find(|template| template.name == name)
     }
@@ -83,13 +83,14 @@ impl Template {
         self.rules.contains(Self::VARIABLE)
     }
 
-    /// The JSON schema of its variables; empty if it has none.
+    /// The JSON schema of the template's variables; empty without [`VARIABLE`](Self::VARIABLE).
     pub fn schema(&self) -> &'static str {
         if self.has_variable() { NAME_SCHEMA } else { "" }
     }
 
-    /// The rules with a name put in. The name was checked by [`is_identity_name`], so that it
-    /// cannot end the text that it is in.
+    /// The rules with `name` in the place of [`VARIABLE`](Self::VARIABLE). The caller must have
+    /// checked the name by [`is_identity_name`]: another name could end the quoted text that it is
+    /// in.
     pub fn render(&self, name: &str) -> String {
         self.rules.replace(Self::VARIABLE, name)
     }
@@ -106,7 +107,7 @@ pub fn is_identity_name(name: &str) -> bool {
         && bytes[bytes.len() - 1].is_ascii_alphanumeric()
 }
 
-/// The rules of a service identity in a datacenter. `None` if the identity is not for this
+/// The rules of a service identity in a datacenter, as text. `None` if the identity is not for this
 /// datacenter, or if its name is not valid.
 pub(super) fn of_service(identity: &ServiceIdentity, datacenter: &str) -> Option<String> {
     includes_datacenter(&identity.datacenters, datacenter)
@@ -114,12 +115,13 @@ pub(super) fn of_service(identity: &ServiceIdentity, datacenter: &str) -> Option
         .flatten()
 }
 
-/// As [`of_service`], of a node identity.
+/// The rules of a node identity in a datacenter; `None` as in [`of_service`].
 pub(super) fn of_node(identity: &NodeIdentity, datacenter: &str) -> Option<String> {
     (identity.datacenter == datacenter).then(|| rendered("builtin/node", &identity.name)).flatten()
 }
 
-/// As [`of_service`], of a templated policy; `None` also if there is no such template.
+/// The rules of a templated policy in a datacenter; `None` as in [`of_service`], and if there is no
+/// such template.
 pub(super) fn of_template(policy: &TemplatedPolicy, datacenter: &str) -> Option<String> {
     includes_datacenter(&policy.datacenters, datacenter).then(|| rendered(&policy.template, &policy.name)).flatten()
 }

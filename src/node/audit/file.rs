@@ -24,7 +24,8 @@ impl AuditFile {
         Ok(Self { path: path.clone(), rotate_bytes: *rotate_bytes, keep: *keep, file })
     }
 
-    /// Appends whole lines. Rotates the file first if the lines would take it above `rotate_bytes`.
+    /// Appends whole lines. Rotates the file first if it is not empty and the lines would take it
+    /// above `rotate_bytes`.
     pub(super) fn append(&mut self, lines: &[u8]) -> Result<(), PrivacyError> {
         if !self.file.is_empty() && self.file.len() + lines.len() as u64 > self.rotate_bytes {
             self.rotate()?;

@@ -1,4 +1,5 @@
-//! The intervals of one request: those of its commands, and those of the checks of its reads.
+//! The intervals of keys in the line of one request: those of its commands, and those of the checks
+//! of its reads.
 //!
 //! Owns their names in the log. Must not take values from a command, only keys and names.
 
@@ -30,7 +31,8 @@ struct Judged {
 }
 
 impl AuditTrail {
-    /// Adds an interval; those beyond [`AUDIT_INTERVALS_MAX`] are left out.
+    /// Adds an interval with its verdict. Intervals beyond [`AUDIT_INTERVALS_MAX`] are left out; a
+    /// denial of one still counts.
     pub fn add(&self, interval: AuditInterval, allowed: bool) {
         let mut judged = self.inner.lock();
         judged.is_denied |= !allowed;
@@ -49,7 +51,8 @@ impl AuditTrail {
         }
     }
 
-    /// Adds the intervals of keys that a command reads or writes.
+    /// Adds the intervals of keys that a command reads or writes. All get the verdict on the
+    /// command, `allowed`. A denied command without intervals still marks the request as denied.
     pub(crate) fn add_command(&self, command: &Command, allowed: bool) {
         let mut found = Vec::new();
         of_command(command, &mut found);
@@ -71,7 +74,8 @@ impl AuditTrail {
         self.inner.lock().is_denied
     }
 
-    /// Takes the intervals that were added so far.
+    /// Takes out the intervals that were added so far. [`was_denied`](Self::was_denied) keeps its
+    /// value.
     pub fn take(&self) -> Vec<AuditInterval> {
         std::mem::take(&mut self.inner.lock().intervals)
     }
@@ -193,8 +197,8 @@ fn of_path(op: &KvOp, out: &mut Wanted) {
     out.push((Space::Kv, keys, if op.verb.is_read() { Access::READ } else { Access::WRITE }));
 }
 
-/// The intervals of the comparisons and of both branches: all of them are judged. Stops once there
-/// are [`AUDIT_INTERVALS_MAX`].
+/// The intervals of the comparisons and of both branches: all of them are judged. Adds no operation
+/// once there are [`AUDIT_INTERVALS_MAX`] intervals.
 fn of_txn(txn: &Txn, out: &mut Wanted) {
     out.extend(txn.compares.iter().map(|compare| (Space::Kv, compare.range.clone(), Access::READ)));
     for op in txn.success.iter().chain(&txn.failure) {

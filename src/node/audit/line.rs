@@ -1,7 +1,7 @@
 //! One line of the audit log, and its form as JSON.
 //!
-//! A key that is text is written as text; any other is written in hexadecimal, in a member of
-//! another name, so that the two cannot be confused.
+//! A key is written as text if it is UTF-8 without control characters. Any other is written in
+//! hexadecimal, in a member of another name, so that the two cannot be confused.
 
 use std::fmt;
 use std::sync::Arc;

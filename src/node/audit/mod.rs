@@ -9,7 +9,8 @@
 //!
 //! ```text
 //! {"time":"2026-01-02T03:04:05.678Z","who":{"user":"alice"},"from":"10.0.0.7:4711","face":"etcd",
-//!  "method":"/etcdserverpb.KV/Put","on":[{"space":"keys","from":"app/a","rights":"write"}],"allowed":true,"index":17}
+//!  "method":"/etcdserverpb.KV/Put","on":[{"space":"keys","key":"app/a","rights":"write"}],
+//!  "allowed":true,"index":17}
 //! ```
 
 mod file;
@@ -56,7 +57,7 @@ pub enum AuditLevel {
 pub struct AuditOptions {
     /// The file; rotated ones have a number after its name.
     pub file: PathBuf,
-    /// Size at which the file is rotated, bytes.
+    /// Bound on the size of the file, bytes: a write that would exceed it rotates the file first.
     pub rotate_bytes: u64,
     /// Rotated files that are kept, count. With 0, the full file is removed.
     pub keep: u32,
@@ -64,7 +65,7 @@ pub struct AuditOptions {
     pub level: AuditLevel,
 }
 
-/// A handle to the audit log; cheap to clone. A log that is off takes no line.
+/// A handle to the audit log, or to none: a log that is off takes no line. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct AuditLog {
     inner: Option<Arc<Inner>>,
@@ -86,6 +87,7 @@ impl fmt::Debug for AuditLog {
 }
 
 /// Recent refusals by principal and method: at most one line a second is written for each pair.
+/// Beyond [`AUDIT_REFUSALS_REMEMBERED_MAX`] pairs, every refusal of a new pair is written.
 #[derive(Default)]
 struct Refusals {
     recent: HashMap<RefusalKey, Refused>,
@@ -169,7 +171,8 @@ impl AuditLog {
     ///
     /// # Errors
     ///
-    /// The file cannot be made, belongs to another user, or is a link.
+    /// The file cannot be opened, belongs to another user, or is a link; `registry` has the
+    /// counters already; the thread cannot start.
     pub fn open(options: AuditOptions, registry: &Registry) -> Result<Self, AuditError> {
         let file = AuditFile::open(&options)?;
         let counted = Opts::new("headwater_audit_lines_total", "Lines of the audit log, by result.");
@@ -207,8 +210,10 @@ impl AuditLog {
         self.inner.is_some()
     }
 
-    /// Writes a line, unless the log is off. Never waits. A refusal is only counted if one of the
-    /// same principal and method was written less than a second ago; the count is in the next line.
+    /// Queues a line for the file, unless the log is off. Never waits: a line that finds the queue
+    /// full is lost and counted. An allowed request is queued whatever the level: the caller checks
+    /// [`takes`](Self::takes). A refusal is only counted if one of the same principal and method
+    /// was queued less than a second ago; the next line of that pair has the count.
     pub fn write(&self, mut line: AuditLine) {
         let Some(inner) = &self.inner else { return };
         line.time.get_or_insert_with(SystemTime::now);

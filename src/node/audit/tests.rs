@@ -24,7 +24,7 @@ fn line(method: &str, allowed: bool) -> AuditLine {
     }
 }
 
-/// The lines of a file whose log was closed.
+/// Writes `lines` to a new log, closes it, and returns the lines of its file.
 fn written(options: &AuditOptions, lines: Vec<AuditLine>) -> Vec<String> {
     let log = AuditLog::open(options.clone(), &Registry::new()).unwrap();
     lines.into_iter().for_each(|line| log.write(line));
@@ -53,7 +53,8 @@ fn writer(
     }
 }
 
-/// Waits until the thread of the writer has ended: it closes its end of the queue last.
+/// Drops the log, waits until the thread of the writer has ended, and returns the lines of the
+/// file.
 fn close(log: AuditLog, options: &AuditOptions) -> Vec<String> {
     let dropped = Arc::clone(&log.inner.as_ref().unwrap().dropped);
     drop(log);

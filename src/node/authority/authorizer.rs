@@ -1,4 +1,4 @@
-//! The verdict over one request: the rights of its principal, as of one state.
+//! The rights of a request's principal as of one state, and the decisions by them.
 
 use std::sync::Arc;
 
@@ -54,13 +54,13 @@ enum Verdict {
 }
 
 impl Authorizer {
-    /// Everything is allowed, because nothing is judged.
+    /// An authorizer that allows everything, because authentication is off.
     pub(crate) fn open(as_of: LogIndex) -> Self {
         Self { verdict: Verdict::Open(None), allows_anonymous: true, as_of, made: LogIndex::ZERO }
     }
 
-    /// Everything is allowed to the node's own tasks. `is_judging` is set while authentication is
-    /// on: their proposals carry [`Proposer::System`] then.
+    /// An authorizer of the node's own tasks, which allows everything. `is_judging` is set while
+    /// authentication is on: their proposals carry [`Proposer::System`] then.
     pub(crate) fn system(as_of: LogIndex, is_judging: bool) -> Self {
         Self {
             verdict: Verdict::Open(is_judging.then_some(Proposer::System)),
@@ -85,8 +85,9 @@ impl Authorizer {
         Self { made, ..self }
     }
 
-    /// Whether the principal may have got its present rights only after the command at `index`. If
-    /// so, it may not have been allowed to see the changes since. False if nothing is judged.
+    /// Whether any right changed, or the principal was made, after the command at `index`. If so,
+    /// the principal may not have been allowed to see some of the changes since that command. False
+    /// if nothing is judged.
     pub fn has_changed_since(&self, index: LogIndex) -> bool {
         !self.is_open() && self.as_of.max(self.made) > index
     }
@@ -96,7 +97,8 @@ impl Authorizer {
         matches!(self.verdict, Verdict::Open(_))
     }
 
-    /// The name of the principal; `None` for the anonymous one and if nothing is judged.
+    /// The name of the principal; `None` if it has none, and if nothing is judged. The anonymous
+    /// token of Consul's ACLs has a name.
     pub fn named(&self) -> Option<&Arc<NamedPrincipal>> {
         match &self.verdict {
             Verdict::Open(_) => None,
@@ -105,7 +107,8 @@ impl Authorizer {
     }
 
     /// The principal's name as a user of etcd's Auth, by password or by certificate; `None` for a
-    /// token of Consul's ACLs, because its accessor id may equal a user's name.
+    /// token of Consul's ACLs, because its accessor id may equal a user's name; also without a
+    /// name, and if nothing is judged.
     pub fn user(&self) -> Option<&str> {
         let is_user = |named: &&Arc<NamedPrincipal>| match named.kind {
             PrincipalKind::User | PrincipalKind::Certificate => true,
@@ -115,6 +118,7 @@ impl Authorizer {
     }
 
     /// Whether the principal is the anonymous one: it has no name, or that of the anonymous token.
+    /// False if nothing is judged.
     pub fn is_anonymous(&self) -> bool {
         let is_token =
             |named: &Arc<NamedPrincipal>| named.kind == PrincipalKind::Token && *named.name == *ACL_ANONYMOUS_ACCESSOR;
@@ -125,7 +129,8 @@ impl Authorizer {
     ///
     /// # Errors
     ///
-    /// If the principal is the anonymous one, and something is denied by default.
+    /// If the principal is the anonymous one, does not have all rights, and something is denied by
+    /// default.
     pub fn permit_somebody(&self) -> Result<(), AuthRefusal> {
         let may_everything = self.rights().is_none_or(|rights| rights.may_everything());
         match self.allows_anonymous || may_everything || !self.is_anonymous() {
@@ -202,8 +207,8 @@ impl Authorizer {
             && rights.size_within(spaces_judged_again(rights, command)) > CARRIED_RIGHTS_BYTES_MAX
     }
 
-    /// The identity that a proposal of `command` carries. `None` for the anonymous principal, and
-    /// while authentication is off.
+    /// The identity that a proposal of `command` carries. `None` for a principal without a name,
+    /// and while authentication is off.
     pub fn proposer(&self, command: &Command) -> Option<Proposer> {
         match &self.verdict {
             Verdict::Open(proposer) => proposer.clone(),

@@ -32,7 +32,7 @@ pub struct Auth<'a> {
 pub enum UserPassword {
     /// No password: the user authenticates by certificate.
     None,
-    /// In plain.
+    /// The password itself.
     Plain(Secret),
     /// The hash of argon2id, in PHC form or base64 of it.
     Hashed(Secret),
@@ -66,7 +66,8 @@ impl Auth<'_> {
     ///
     /// [`AuthRefusal::NotEnabled`]; [`AuthRefusal::NoPasswordUser`] for a user that has none;
     /// [`AuthRefusal::Failed`] for a wrong name or a wrong password, which look the same;
-    /// [`NodeError::CannotSign`]; the errors of [`Node::propose`].
+    /// [`NodeError::CannotSign`]; [`NodeError::TooManyRequests`] or [`NodeError::Timeout`] if too
+    /// many other passwords are hashed; those of the read path and of [`Node::propose`].
     pub async fn authenticate(
         self,
         ctx: &RequestContext,
@@ -123,8 +124,8 @@ impl Auth<'_> {
         self.node.propose(ctx, Command::Auth(command)).await
     }
 
-    /// Waits a while for a version of the cluster that has users: a new cluster agrees on it within
-    /// a second.
+    /// Waits until the cluster's version has users, at most 3 s: a new cluster agrees on it within
+    /// a second. Returns also if it has not risen by then.
     async fn await_version(self, ctx: &RequestContext) {
         let has_users = || Feature::Auth.is_in(self.node.versions().cluster().version);
         if !has_users() {
@@ -157,7 +158,7 @@ impl Auth<'_> {
         }
     }
 
-    /// The names of a user's roles. Users may read their own.
+    /// The names of a user's roles. Users may read their own; other principals need all rights.
     ///
     /// # Errors
     ///
@@ -174,7 +175,7 @@ impl Auth<'_> {
         .await
     }
 
-    /// The names of all users, in order.
+    /// The names of all users, in order. The principal needs all rights.
     ///
     /// # Errors
     ///
@@ -183,7 +184,7 @@ impl Auth<'_> {
         self.names(ctx, Table::AuthUser).await
     }
 
-    /// The names of all roles, in order.
+    /// The names of all roles, in order. The principal needs all rights.
     ///
     /// # Errors
     ///
@@ -192,8 +193,8 @@ impl Auth<'_> {
         self.names(ctx, Table::AuthRole).await
     }
 
-    /// The permissions of a role. Users may read those of their own roles. The role `root` has
-    /// everything, whether it exists or not.
+    /// The permissions of a role. Users may read those of their own roles; other principals need
+    /// all rights. The role `root` has everything, whether it exists or not.
     ///
     /// # Errors
     ///

@@ -71,7 +71,8 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// The log indexes are those of the last changes of rights and of the lists.
+    /// The log indexes are those of the last change of rights, and of the last change of the access
+    /// control lists.
     pub(crate) fn new(options: AuthOptions, acl: AclState, (changed, acl_changed): (LogIndex, LogIndex)) -> Self {
         Self {
             tokens: SimpleTokens::new(options.token_ttl),
@@ -98,8 +99,9 @@ impl Authority {
         &self.acl
     }
 
-    /// Forgets all tokens, because the whole state was replaced by one at `index`. Wakes the
-    /// streams, so that they are judged again.
+    /// Forgets all simple tokens and all cached rights of Consul's tokens, because the whole state
+    /// was replaced by one at `index`. Wakes all watchers of changes, so that streams are judged
+    /// again.
     pub(crate) fn reset(&self, index: LogIndex) {
         self.tokens.clear();
         self.acl.clear();
@@ -108,7 +110,7 @@ impl Authority {
     }
 
     /// The principal's name, as of a state in which authentication is on. `None` for the node's own
-    /// tasks.
+    /// tasks. The anonymous principal and unknown credentials are refused.
     fn identify(&self, auth: AuthState, principal: &Principal) -> Result<Option<Arc<NamedPrincipal>>, AuthRefusal> {
         let user = |name: Arc<str>, kind, auth_revision, follows| {
             Ok(Some(Arc::new(NamedPrincipal { name, kind, auth_revision, follows })))
@@ -198,7 +200,8 @@ impl Node {
     }
 
     /// Checks that the principal has `access` to every key of the interval, in this node's applied
-    /// state.
+    /// state. Adds interval and verdict to the request's [`AuditTrail`](crate::AuditTrail), if it
+    /// has one.
     ///
     /// # Errors
     ///
@@ -243,8 +246,8 @@ impl Node {
         self.index_of_token(ctx).is_some()
     }
 
-    /// Whether the request shows a secret that may be that of a token of Consul's ACLs. A simple
-    /// token of etcd's Auth is none.
+    /// Whether the request shows a secret that may be that of a token of Consul's ACLs. False for a
+    /// simple token of etcd's Auth, and while ACLs are off.
     pub fn shows_acl_token(&self, ctx: &RequestContext) -> bool {
         let Principal::Bearer(secret) = &ctx.principal else { return false };
         self.acl().is_enabled() && !secret.reveal().is_empty() && tokens::parse(secret.reveal()).is_none()
@@ -281,13 +284,14 @@ impl Node {
         self.inner.store.current().head().rights_changed
     }
 
-    /// Yields after every change of any rights, at once: a stream that waits for events is judged
-    /// again then.
+    /// Yields the new [`rights_changed`](Self::rights_changed) after each change: a stream that
+    /// waits for events is judged again then. Several changes may be yielded as one.
     pub fn rights_changes(&self) -> WatchStream<LogIndex> {
         WatchStream::from_changes(self.inner.authority.changed.subscribe())
     }
 
-    /// Follows the log index of the last change of the access control lists.
+    /// A receiver of the log index of the last change of the access control lists, present and
+    /// future.
     pub fn follow_acl(&self) -> watch::Receiver<LogIndex> {
         self.inner.authority.acl_changed.subscribe()
     }

@@ -13,7 +13,7 @@ use super::super::{NodeError, Principal, RequestContext, Secret};
 use super::Auth;
 use headwater_types::limits::PASSWORD_TOKENS_MAX;
 
-/// The tokens by the hash of name and password.
+/// The tokens of users, by the keyed hash of name and password.
 pub(super) struct PasswordTokens {
     /// Random, and private to this process: the hashes are useless to any other.
     key: [u8; 32],
@@ -47,7 +47,8 @@ impl PasswordTokens {
 
 impl Auth<'_> {
     /// The principal of a name and a password. Reuses the token that an earlier call got for them,
-    /// while it is valid; otherwise checks the password and issues a token.
+    /// while it is valid. Otherwise checks the password, issues a token, and waits until this
+    /// member knows it.
     ///
     /// # Errors
     ///

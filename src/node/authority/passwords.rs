@@ -1,8 +1,8 @@
 //! Passwords: hashed with argon2id, checked in constant time, never kept.
 //!
 //! Owns the parameters and the bound on concurrent work: a hash takes memory and tens of
-//! milliseconds of a core by intent. Knows no user. Invariant: nothing here runs on the threads of
-//! requests or of apply, and a password is overwritten in memory when its last holder drops it.
+//! milliseconds of a core by intent. Knows no user. Invariants: no hash is computed on the threads
+//! of requests or of apply; a password is overwritten in memory when its last holder drops it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,14 +15,13 @@ use crate::shares::Shares;
 use headwater_types::auth::{AuthRefusal, SecretHash};
 use headwater_types::limits::{PASSWORD_BYTES_MAX, PASSWORDS_HASHED_AT_ONCE, PASSWORDS_WAITING_MAX};
 
-/// Most memory that the check of a stored hash may take, KiB. Bounded because clients can send
-/// hashes.
+/// Most memory that a check against a hash may take, if a client gave the hash, KiB.
 const HASH_KIB_MAX: u32 = 256 * 1024;
-/// Most passes of a hash that a client gives, count.
+/// Most passes that a check against a hash may take, if a client gave the hash, count.
 const HASH_PASSES_MAX: u32 = 16;
 
-/// The hash that is checked for users that do not exist, so that their refusal takes as long as
-/// that of a wrong password.
+/// The hash that is checked for a user without one, such as a missing user. Its refusal then takes
+/// as long as that of a wrong password.
 static NOBODY: LazyLock<String> = LazyLock::new(|| hash_now("nobody").unwrap_or_default());
 
 /// Admission to hashing: turns of the hashes that run, and permits of all that run or wait.
@@ -40,8 +39,9 @@ impl Passwords {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] or [`NodeError::Timeout`] if too many others are hashed;
-    /// [`NodeError::RequestTooLarge`] for a password that is too long.
+    /// [`NodeError::TooManyRequests`] if too many passwords wait already; [`NodeError::Timeout`] if
+    /// this one still waits at the deadline; [`NodeError::RequestTooLarge`] for a password of more
+    /// than [`PASSWORD_BYTES_MAX`] bytes.
     pub(super) async fn hash(&self, ctx: &RequestContext, password: Secret) -> Result<SecretHash, NodeError> {
         if password.reveal().len() > PASSWORD_BYTES_MAX {
             return Err(NodeError::RequestTooLarge);
@@ -55,7 +55,8 @@ impl Passwords {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] or [`NodeError::Timeout`] if too many others are hashed.
+    /// [`NodeError::TooManyRequests`] if too many passwords wait already; [`NodeError::Timeout`] if
+    /// this one still waits at the deadline.
     pub(super) async fn matches(
         &self,
         ctx: &RequestContext,
@@ -95,8 +96,8 @@ impl Passwords {
 ///
 /// # Errors
 ///
-/// [`AuthRefusal::InvalidManagement`] if it is no argon2id hash, or if checking a password with its
-/// parameters would cost too much memory or time.
+/// [`AuthRefusal::InvalidManagement`] if `text` is no argon2id hash, or if a check against it would
+/// take too much memory or too many passes.
 pub(super) fn take_hash(text: &str) -> Result<SecretHash, AuthRefusal> {
     let is_bearable = PasswordHash::new(text).is_ok_and(|hash| {
         let bearable = |params: Params| params.m_cost() <= HASH_KIB_MAX && params.t_cost() <= HASH_PASSES_MAX;

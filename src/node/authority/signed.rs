@@ -16,7 +16,7 @@ use headwater_types::auth::AuthRefusal;
 #[derive(Clone)]
 pub struct TokenKeys {
     algorithm: Algorithm,
-    /// `None` on members that only verify.
+    /// The private key. `None` on a member that only verifies tokens.
     sign: Option<EncodingKey>,
     verify: DecodingKey,
     ttl: Duration,
@@ -31,10 +31,10 @@ impl fmt::Debug for TokenKeys {
 /// The reason for which keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokenKeys {
-    /// The method is unknown.
+    /// The method is unknown, or signs with a shared secret.
     #[error("the sign-method must be RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 or EdDSA")]
     Method,
-    /// A key cannot be read.
+    /// A key cannot be read, or does not fit the method. The text is the key's setting.
     #[error("the {0} is no PEM of a key for that sign-method")]
     Key(&'static str),
     /// There is no key.
@@ -55,11 +55,13 @@ struct Claims {
 }
 
 impl TokenKeys {
-    /// Keys as PEM. `method` is the name of the algorithm as in a token's header.
+    /// Takes keys as PEM. `method` is the name of the algorithm as in a token's header. `ttl` is
+    /// the life of a token that these keys sign.
     ///
     /// # Errors
     ///
-    /// If the method is unknown, or a key does not fit it.
+    /// If the method is unknown or signs with a shared secret, if a key does not fit the method, or
+    /// if the two keys do not belong together.
     pub fn new(method: &str, public: &[u8], private: Option<&[u8]>, ttl: Duration) -> Result<Self, BadTokenKeys> {
         let algorithm: Algorithm = method.parse().map_err(|_| BadTokenKeys::Method)?;
         let (verify, sign) = match algorithm {
@@ -91,7 +93,8 @@ impl TokenKeys {
         self.sign.is_some()
     }
 
-    /// Signs a token. A member without the private key fails with [`NodeError::CannotSign`].
+    /// Signs a token for the user `name`, which expires after the time to live. A member without
+    /// the private key fails with [`NodeError::CannotSign`].
     pub(super) fn issue(&self, name: &str, auth_revision: u64) -> Result<Secret, NodeError> {
         let sign = self.sign.as_ref().ok_or(NodeError::CannotSign)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where the rights of a principal are read: in a view, or in the caches alone.
+//! The sources of a principal's rights: a view of the state, or the caches alone.
 //!
 //! Opening a view takes RocksDB's lock and reads the head from its tables, several times the cost
 //! of the judgement itself. Invariant: both sources give the same rights for the same head.
@@ -12,7 +12,7 @@ use headwater_types::Rights;
 
 /// A state by which principals are judged.
 pub(crate) trait RightsSource {
-    /// Why rights cannot be read.
+    /// The reason for which rights cannot be read.
     type Error;
 
     /// The head of the state.

@@ -1,9 +1,10 @@
 //! Simple tokens: random letters, a dot, and the log index at which they were issued.
 //!
-//! Owns the tokens that this member knows: all that were issued since it started. It keeps hashes
-//! only. Nothing of it is replicated or stored; a restarted member refuses older tokens, and
-//! clients authenticate again. Invariant: a token expires a fixed time after its last use on this
-//! member, and ends with its user or password.
+//! Owns the tokens that this member knows: those that were issued since it started and have not
+//! ended. It keeps hashes only. Nothing of it is replicated or stored; a restarted member refuses
+//! older tokens, and clients authenticate again. Invariant: a token expires a fixed time after its
+//! last use on this member, and ends with its user or password. If there are too many tokens, those
+//! that expire first are dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ pub(super) fn new_letters() -> (Secret, SecretHash) {
     (Secret::new(letters), hash)
 }
 
-/// The token that the entry at `index` has issued.
+/// The whole token: its letters, and the index of the log entry that issued it.
 pub(super) fn complete(letters: &Secret, index: LogIndex) -> Secret {
     Secret::new(format!("{}.{index}", letters.reveal()))
 }
@@ -91,7 +92,7 @@ impl SimpleTokens {
         Some(Arc::clone(&entry.name))
     }
 
-    /// Takes changes of one commit.
+    /// Applies the changes of one commit. A token that it issued begins its time to live at `now`.
     pub(super) fn apply(&self, changes: &[TokenChange], now: Instant) {
         let mut known = self.known.lock();
         for change in changes {
@@ -115,7 +116,8 @@ impl SimpleTokens {
     }
 }
 
-/// Drops the tokens that have expired; if too many are left, also the tenth that expires first.
+/// Drops the expired tokens. If more than nine tenths of the bound are left, also drops those that
+/// expire first, down to nine tenths.
 fn evict_excess(known: &mut HashMap<Key, Entry>, now: Instant) {
     known.retain(|_, entry| entry.expires > now);
     let most = SIMPLE_TOKENS_MAX - SIMPLE_TOKENS_MAX / 10;

@@ -13,16 +13,17 @@ use headwater_types::catalog::{
 /// An answer with its query index, and the coordinates of the view that it comes from.
 type Answer<T> = Result<Read<Indexed<T>>, NodeError>;
 
-/// Each method answers one query. Names are compared without letter case. Lists are sorted by node,
-/// then id. A missing row gives an empty answer, with a query index that moves when the row
-/// appears. The caller checks the rights of the principal.
+/// Each method answers one query. Names are compared without letter case; ids of instances and
+/// checks are compared exactly. Lists are sorted by node, then id, unless the method names another
+/// order. A missing row gives an empty answer, with a query index that moves when the row appears.
+/// The caller checks the rights of the principal.
 ///
 /// # Errors
 ///
 /// Those of the read path, as [`Keys::range`](crate::Keys::range). A failed read may always be
 /// repeated.
 impl ServiceCatalog<'_> {
-    /// Every node.
+    /// Every node of the catalog, by name.
     ///
     /// # Errors
     ///
@@ -31,7 +32,7 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, false, move |view| view.nodes()).await
     }
 
-    /// The node with this name.
+    /// The node of the catalog with this name.
     ///
     /// # Errors
     ///
@@ -45,7 +46,8 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, true, move |view| view.node(&name)).await
     }
 
-    /// The node with this id. The query index is the applied index: any command moves it.
+    /// The node of the catalog with this UUID. The query index is the applied index: any command
+    /// moves it.
     ///
     /// # Errors
     ///
@@ -81,7 +83,7 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, false, answer).await
     }
 
-    /// An instance on a node.
+    /// One instance on a node, by its id.
     ///
     /// # Errors
     ///
@@ -100,7 +102,7 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, true, answer).await
     }
 
-    /// A check on a node: the node's own, or an instance's.
+    /// One check on a node, by its id: the node's own, or an instance's.
     ///
     /// # Errors
     ///
@@ -119,7 +121,7 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, true, answer).await
     }
 
-    /// A node and its instances.
+    /// A node and its instances; `None` without the node.
     ///
     /// # Errors
     ///
@@ -139,7 +141,7 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, false, answer).await
     }
 
-    /// Checks of a node and of all instances on it.
+    /// Checks of a node and of all instances on it, those of the node first.
     ///
     /// # Errors
     ///
@@ -181,7 +183,8 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, false, move |view| view.instances(&service)).await
     }
 
-    /// Instances through which a service can be reached in the mesh.
+    /// Instances through which a service can be reached in the mesh: native ones, sidecars, and
+    /// terminating gateways. With nodes and checks.
     ///
     /// # Errors
     ///
@@ -195,7 +198,7 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, false, move |view| view.connect_instances(&service)).await
     }
 
-    /// Every instance of every service.
+    /// Every instance of every service, with nodes and checks. Sorted by service first.
     ///
     /// # Errors
     ///
@@ -208,7 +211,8 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, false, move |view| view.all_instances()).await
     }
 
-    /// Service names, each with the tags of its instances.
+    /// Names of the services that have instances, each with the tags of its instances. Sorted by
+    /// name.
     ///
     /// # Errors
     ///
@@ -231,7 +235,7 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, true, move |view| view.gateway(&name)).await
     }
 
-    /// Every configured terminating gateway.
+    /// Every configured terminating gateway, by name.
     ///
     /// # Errors
     ///

@@ -24,16 +24,17 @@ use headwater_types::limits::LISTING_MERGED_CHANGES_MAX;
 /// The key of an element in a list: node and id of an instance, or a name and an empty text.
 pub type EntryKey = (String, String);
 
-/// Encodes an event for the stream. Called once for an event; all subscribers share the result.
+/// Encodes an event for the stream. The result must depend on the event alone, because subscribers
+/// share it.
 pub type Encode = Arc<dyn Fn(&CatalogEvent) -> Bytes + Send + Sync>;
 
-/// A list of the state, then every change. Reading never waits: the session yields the token when
+/// A list of the state, then every change. Reading never waits: the session yields token 0 when
 /// there may be something to read.
 pub type CatalogListing = Listing<headwater_stream::Catalog, EntryKey, Bytes>;
 
 /// A stream of the changes of one subject of the catalog.
 pub struct CatalogWatch {
-    /// The list, if it was requested or the start cannot be continued, and the changes.
+    /// The list, if it was requested or the start cannot be continued; then the changes.
     pub listing: CatalogListing,
     /// Whether the list replaces the client's state, because its start could not be continued.
     pub starts_over: bool,
@@ -51,9 +52,10 @@ impl Follow<'_> {
     /// session yields token 0 when there may be something to read; the caller reads once before its
     /// first wait.
     ///
-    /// A start without an epoch counts as one of another lineage if this node has not reached its
-    /// index, or if the index is from before this lineage. If the principal's rights may have
-    /// changed after the start, the stream starts over.
+    /// The stream starts over, with the list, if it cannot continue after its start. Reasons: the
+    /// start is of another lineage, changes after it were compacted, or the principal's rights may
+    /// have changed since. A start without an epoch also starts over if this node has not reached
+    /// its index, or if the first change after its index is from before this lineage.
     ///
     /// # Errors
     ///
@@ -140,9 +142,10 @@ impl Follow<'_> {
         Ok(listing.await?)
     }
 
-    /// Waits until a row of one of `subjects` may have changed after `after`: the index of the
-    /// state that the caller has read ([`Read::index`](crate::Read)). False if there was no change
-    /// until `deadline`. It does not poll.
+    /// Waits until a row of one of `subjects` has changed after `after`: the index of the state
+    /// that the caller has read ([`Read::index`](crate::Read)). False if there was no change until
+    /// `deadline`. Also true if the changes are unknown, because they were compacted or the state
+    /// was replaced: read again. It does not poll.
     ///
     /// # Errors
     ///

@@ -37,7 +37,8 @@ impl ServiceCatalog<'_> {
         self.propose(ctx, CatalogCommand::Deregister(Box::new(deregistration))).await
     }
 
-    /// Stores the configuration of a terminating gateway: the services for which it stands.
+    /// Creates or replaces the configuration of a terminating gateway: the services that clients in
+    /// the mesh reach through it.
     ///
     /// # Errors
     ///
@@ -51,7 +52,7 @@ impl ServiceCatalog<'_> {
         self.propose(ctx, CatalogCommand::SetGateway(Box::new(gateway))).await
     }
 
-    /// Removes the configuration of a terminating gateway.
+    /// Removes the configuration of a terminating gateway. Removing a missing one succeeds.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! TTL checks: a report that changes no status is sent to the leader, and not logged.
+//! TTL checks: a report that changes no status goes to the leader, and adds nothing to the log.
 
 use super::Consul;
 use crate::{Consistency, NodeError, RequestContext};
@@ -8,9 +8,9 @@ use headwater_types::catalog::{Check, canonical};
 use headwater_types::consul::Deadline;
 
 impl Consul<'_> {
-    /// Restarts the time of a TTL check, without a write. False if the check was changed since
-    /// `check` was read, has no TTL, or has expired: then the report must be written. The caller
-    /// checks the rights of the principal.
+    /// Restarts the time of a TTL check, without a write. False if the check was changed or removed
+    /// since `check` was read, has no TTL, or has expired: then the report must be written. The
+    /// caller checks the rights of the principal.
     ///
     /// # Errors
     ///

@@ -34,7 +34,8 @@ pub struct Seen<T> {
 }
 
 impl Consul<'_> {
-    /// A key, with its query index. The caller checks the rights of the principal.
+    /// A key, with its query index; `None` if it is absent. The caller checks the rights of the
+    /// principal.
     ///
     /// # Errors
     ///
@@ -108,7 +109,8 @@ impl Consul<'_> {
             .await
     }
 
-    /// Applies one operation to a path. True if its precondition held.
+    /// Applies one operation to its path or prefix. False if the operation's precondition did not
+    /// hold: nothing changed.
     ///
     /// # Errors
     ///
@@ -121,7 +123,8 @@ impl Consul<'_> {
         }
     }
 
-    /// Applies operations, all or none.
+    /// Applies operations, all or none. The value is the results, or the reasons for which none was
+    /// applied.
     ///
     /// # Errors
     ///
@@ -136,7 +139,8 @@ impl Consul<'_> {
         Ok(Read { index, revision, value })
     }
 
-    /// Evaluates operations that change nothing on one view, without replicating them.
+    /// Evaluates operations that change nothing on one view, without replicating them. The caller
+    /// checks the rights of the principal.
     ///
     /// # Errors
     ///
@@ -153,7 +157,7 @@ impl Consul<'_> {
 }
 
 /// The keys below a prefix that may be read, with the query index of the prefix. If nothing below a
-/// prefix may be read, the prefix is not read at all and its index never changes.
+/// prefix may be read, the prefix is not read at all, and no change of a key moves its index.
 fn versions(
     view: &ReadView<'_>,
     prefix: &[u8],

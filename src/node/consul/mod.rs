@@ -1,8 +1,9 @@
 //! Consul's keys, transactions and sessions as the face sees them (spec: consul §8.3;
 //! `docs/consul-kv.md`).
 //!
-//! Owns the query indexes of keys and prefixes and the waits for them, session ids and session
-//! renewal. The state machine has the rules of locks and of a session's end.
+//! Owns the query indexes of keys and prefixes and the waits for them, the ids of sessions, and the
+//! renewal of sessions and TTL checks. The state machine has the rules of locks and of a session's
+//! end.
 
 mod check;
 mod kv;

@@ -47,8 +47,9 @@ impl Consul<'_> {
         }
     }
 
-    /// Restarts the time of a session, without a write. `None` if there is no such session, or it
-    /// has expired. The caller checks the rights of the principal.
+    /// Restarts the time of a session, without a write, and returns the session. `None` if there is
+    /// no such session, or it has expired. A session without a TTL is returned as it is. The caller
+    /// checks the rights of the principal.
     ///
     /// # Errors
     ///
@@ -83,7 +84,8 @@ impl Consul<'_> {
             .await
     }
 
-    /// A session, with the query index of sessions. The caller checks the rights of the principal.
+    /// A session by its id, with the query index of all sessions. `None` if it is absent. The
+    /// caller checks the rights of the principal.
     ///
     /// # Errors
     ///
@@ -97,9 +99,9 @@ impl Consul<'_> {
         self.read_sessions(ctx, consistency, true, move |view| view.session(&id)).await
     }
 
-    /// Every session, or those of one node, in the order of ids, with the query index of sessions.
-    /// The node's name is compared without letter case. The caller checks the rights of the
-    /// principal.
+    /// Every session, or those of one node, in the order of ids, with the query index of all
+    /// sessions. The node's name is compared without letter case. The caller checks the rights of
+    /// the principal.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use headwater_types::{KeyRange, LogIndex};
 pub enum ConsulSubject {
     /// The key at this path.
     Key(Bytes),
-    /// All keys with this prefix.
+    /// All keys with paths that begin with this prefix.
     Tree(Bytes),
 }
 
@@ -29,9 +29,9 @@ impl ConsulSubject {
 }
 
 impl Consul<'_> {
-    /// Waits until a key has changed after the log entry `after`, in this node's applied state.
-    /// False if there was no change before the deadline. Also true if the changes are unknown,
-    /// because they were compacted or the state was replaced: read again.
+    /// Waits until a key of `subject` has changed after the log entry `after`, in this node's
+    /// applied state. False if there was no change before the deadline. Also true if the changes
+    /// are unknown, because they were compacted or the state was replaced: read again.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The path of a contender: it enters the queue, gets its turn, and leaves if its client has gone
-//! away.
+//! The path of a contender: it enters the queue, waits for its turn, and leaves if its client has
+//! gone away or the wait has failed.
 //!
 //! It runs as a task of its own: if its client goes away, its outstanding proposal is still
 //! observed and can be undone.
@@ -27,7 +27,7 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Interval of the keep-alives of a lease that was made for a contender.
 const SESSION_EVERY: Duration = Duration::from_secs(SESSION_TTL_SECONDS as u64 / 3);
 
-/// A contender with its key in the queue.
+/// The position of a contender in the queue: its key, fencing token and lease.
 pub(super) struct QueuePosition {
     pub(super) prefix: Bytes,
     pub(super) key: Bytes,
@@ -52,11 +52,12 @@ struct Entered {
 /// call of the same lease or by the owner, stays.
 struct Written {
     key: Bytes,
+    /// Revision of the write. The key is removed only if this is still its mod revision.
     at: Revision,
 }
 
 impl Written {
-    /// Removes the key if it was not written again.
+    /// The command that removes the key, unless the key was written again after `at`.
     fn removal(&self) -> Command {
         let is_mine = Compare {
             range: KeyRange::One(self.key.clone()),
@@ -70,6 +71,7 @@ impl Written {
 
 /// The reason for which a contender's wait has ended.
 enum Ended {
+    /// The contender owns the name.
     Turn(Owner),
     /// The client has gone away.
     Abandoned,
@@ -225,8 +227,8 @@ async fn keep(node: &Node, session: Option<LeaseId>) {
     }
 }
 
-/// Revokes the lease that was made for a contender, or else removes its key. Retries until there is
-/// a leader, for `LEAVE_TIME_MAX` at most.
+/// Takes a contender out of the queue: revokes the lease that was made for it, or else removes its
+/// key. Retries after every error, for `LEAVE_TIME_MAX` at most.
 async fn leave(node: &Node, session: Option<LeaseId>, written: Option<&Written>) {
     let leaving = async {
         loop {

@@ -29,8 +29,9 @@ pub use observe::Observed;
 pub struct Contender {
     /// The name of the lock or election.
     pub name: Bytes,
-    /// The lease of the contender's key. [`LeaseId::NONE`] makes one: it is kept alive while the
-    /// contender waits, and revoked if the contender is abandoned.
+    /// The lease of the contender's key. [`LeaseId::NONE`] makes a new one. The node keeps it alive
+    /// while the contender waits, and revokes it if the wait ends without ownership, unless the
+    /// node stops. The owner's client keeps it alive afterwards.
     pub lease: LeaseId,
     /// The value of the contender's key. `None` keeps the value of an existing key, and gives a new
     /// key an empty one.
@@ -46,7 +47,8 @@ pub struct Owner {
     pub revision: Revision,
     /// The owner's key.
     pub key: Bytes,
-    /// The create revision of its key: larger than that of every earlier owner.
+    /// The create revision of its key, which is the fencing token: larger than that of every
+    /// earlier owner.
     pub token: Revision,
     /// The lease of its key.
     pub lease: LeaseId,
@@ -59,7 +61,8 @@ pub struct Claim {
     pub key: Bytes,
     /// The create revision of the key.
     pub token: Revision,
-    /// The lease of the key; [`LeaseId::NONE`] keeps the present one.
+    /// The lease to which [`Locks::proclaim`] attaches the key; [`LeaseId::NONE`] keeps the present
+    /// one.
     pub lease: LeaseId,
 }
 
@@ -114,7 +117,8 @@ fn put(key: &Bytes, value: Bytes, lease: LeaseChoice) -> TxnOp {
 }
 
 impl Claim {
-    /// A command that does `op` if the claim holds, and nothing otherwise.
+    /// A command that does `op` if the claim holds (its key exists, created at its token), and
+    /// nothing otherwise.
     fn guarded(&self, op: TxnOp) -> Command {
         Command::Txn(Txn { compares: vec![created_at(&self.key, self.token)], success: vec![op], failure: vec![] })
     }
@@ -149,7 +153,8 @@ impl Locks<'_> {
     /// # Errors
     ///
     /// [`ContestError::PositionLost`] if its lease ends or its key is removed meanwhile;
-    /// [`ContestError::OutOfTime`]; the errors of [`Node::propose`]. The context's deadline bounds
+    /// [`ContestError::OutOfTime`] at `until`; [`NodeError::TooManyRequests`] if too many requests
+    /// contend or observe already; the errors of [`Node::propose`]. The context's deadline bounds
     /// the entry into the queue, not the wait in it.
     pub async fn contend(
         self,
@@ -193,7 +198,8 @@ impl Locks<'_> {
         Ok((applied.index, applied.revision))
     }
 
-    /// The oldest contender's key, which owns the name; `None` without contenders.
+    /// The oldest contender's key and value, by a linearizable read: that contender owns the name.
+    /// `None` without contenders.
     ///
     /// # Errors
     ///

@@ -122,7 +122,8 @@ impl Locks<'_> {
     }
 
     /// Sends the values of the owner's key that were written after the revision `after`, until the
-    /// key is removed. Returns the revision of the removal, or `None` if that was compacted.
+    /// key is removed. Returns the revision of the removal. `None` if history no longer has the
+    /// changes since `after`, or the state is of another lineage: the caller must read the state.
     async fn send_values(
         self,
         asker: &RequestContext,
@@ -185,8 +186,8 @@ struct Changes<'a> {
 }
 
 impl Changes<'_> {
-    /// The next change. `None` if it was compacted, or the state is of another lineage: the caller
-    /// must read the state.
+    /// The next commit that changes the interval; waits until there is one. `None` if history no
+    /// longer has it, or the state is of another lineage: the caller must read the state.
     async fn next(&mut self) -> Result<Option<Item<Kv>>, NodeError> {
         loop {
             let Some((session, watch)) = &mut self.open else {

@@ -1,5 +1,5 @@
-//! A contender's wait for its turn. It waits for the contender before it only, so that each removal
-//! wakes one contender.
+//! A contender's wait for its turn. The contender watches its own key and the one directly before
+//! it, so that each removal wakes one contender.
 
 use std::time::Duration;
 
@@ -152,8 +152,8 @@ impl Locks<'_> {
 }
 
 /// `Ok` if a contender may read the state again after its watch has ended for `reason`; the error
-/// for its client otherwise. It also reads the state of another lineage: its position is lost
-/// unless its key is there, created at the same revision.
+/// for its client otherwise. A state of another lineage is read, too: the contender keeps its
+/// position only if its key is there, created at the same revision.
 pub(super) fn begin_again(reason: CloseReason) -> Result<(), NodeError> {
     match reason {
         CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Ok(()),

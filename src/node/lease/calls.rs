@@ -17,7 +17,8 @@ use headwater_raft::{Consensus, LogThrottle, QueryService};
 use headwater_types::limits::{LEADER_QUESTIONS_MAX, WAITING_LEASE_CALLS_MAX};
 use headwater_types::{LeaseAnswer, LeaseQuestion, NodeId};
 
-/// Calls to leaders under way at once, count.
+/// Most batches of questions under way at once, count. A batch is one call, or one for each of
+/// several leaders.
 const CALLS_MAX: usize = 8;
 /// Timeout of a call, after which its questions are repeated. Calls to a stalled leader occupy
 /// slots that calls to the next leader need.
@@ -26,7 +27,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// lease waits until the lease's end is applied.
 const ANSWER_DELAY_MAX: Duration = Duration::from_millis(200);
 
-/// Part of the waiting questions that only keep-alives may take, count.
+/// Slots of the queue of questions that only keep-alives may take, count.
 const KEEP_ALIVE_RESERVE: usize = WAITING_LEASE_CALLS_MAX / 4;
 
 /// Whether a question may be queued while `free_slots` are left. The last slots are for
@@ -58,7 +59,7 @@ impl LeaseCalls {
     }
 
     /// Asks `leader`, which must be another member. `Busy` if too many questions wait; `NotLeader`
-    /// if no answer came.
+    /// also if no answer came in time.
     pub(super) async fn ask(&self, leader: NodeId, question: LeaseQuestion) -> LeaseAnswer {
         if !may_wait(question, self.calls.capacity()) {
             return LeaseAnswer::Busy;

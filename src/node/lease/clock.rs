@@ -20,7 +20,7 @@ enum Source {
     Manual(watch::Receiver<Duration>),
 }
 
-/// The control of a clock in a test. The clock stands still once it is dropped.
+/// The control of a clock in a test. The clock stands still once its control is dropped.
 pub struct ManualClock {
     now: watch::Sender<Duration>,
 }

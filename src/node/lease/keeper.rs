@@ -31,18 +31,19 @@ use headwater_types::{
     LogIndex, NodeId, Refusal, Term,
 };
 
-/// Longest pause between two checkpoints while no keep-alive waits for one.
+/// Interval at which the keeper checks whether a checkpoint is needed, while no keep-alive waits
+/// for one.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 /// Pause before an expiry that failed, or has no known result, is proposed again.
 const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Lateness of the next expiry at which the most expiries may be under way.
+/// Lateness of the next expiry from which on [`LEASE_EXPIRIES_MAX`] expiries may be under way.
 const LATE_MAX: Duration = Duration::from_secs(4);
-/// Pause of a loop after the quorum was not reached.
+/// Pause of a loop after a confirmation or a proposal failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
 type Answer = oneshot::Sender<LeaseAnswer>;
 
-/// Keeps the leases while this member leads. Empty while it does not.
+/// Measures the time of the leases while this member leads. Has no table of them otherwise.
 pub(crate) struct LeaseKeeper {
     clock: LeaseClock,
     metrics: LeaseMetrics,
@@ -88,7 +89,7 @@ impl LeaseKeeper {
         &self.metrics
     }
 
-    /// The number of leases, also while this member does not lead.
+    /// The counter of leases, which counts also while this member does not lead.
     pub(super) fn held(&self) -> &LeaseCount {
         &self.held
     }

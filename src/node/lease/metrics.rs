@@ -21,7 +21,7 @@ pub(crate) struct LeaseMetrics {
     pub(super) lateness_seconds: Histogram,
     pub(super) checkpoints: IntCounter,
     pub(super) kept: IntGauge,
-    /// Grants up to this index are counted.
+    /// Log index up to which grants are counted already, or are left out.
     counted: AtomicU64,
 }
 
@@ -70,7 +70,7 @@ impl LeaseMetrics {
         self.counted.store(index.get(), Ordering::Relaxed);
     }
 
-    /// Grants up to this index are counted.
+    /// Log index up to which grants are counted already, or are left out.
     pub(super) fn counted(&self) -> LogIndex {
         LogIndex(self.counted.load(Ordering::Relaxed))
     }
@@ -94,7 +94,7 @@ impl LeaseMetrics {
         self.counted.store(last, Ordering::Relaxed);
     }
 
-    /// Counts an expiry, `late` after the lease has expired.
+    /// Counts an expiry that was applied `late` after the lease had expired.
     pub(super) fn ended(&self, late: Duration) {
         self.expired.inc();
         self.lateness_seconds.observe(late.as_secs_f64());

@@ -2,8 +2,8 @@
 //!
 //! Owns the ids that the node picks for clients, the minimum time to live, and the path of a
 //! question to the leader. The state machine has the rules of a lease and of its end. Invariant: a
-//! keep-alive is confirmed only by a member that led after it restarted the lease's time, as a
-//! quorum confirmed.
+//! member confirms a keep-alive only if, after it restarted the lease's time, a quorum has
+//! confirmed that it leads.
 
 mod calls;
 mod clock;
@@ -56,7 +56,7 @@ pub struct LeaseGranted {
 pub struct LeaseTimeToLive {
     /// Time to live of the lease, whole seconds.
     pub granted_seconds: i64,
-    /// Remaining time to live.
+    /// Remaining time to live; zero if the lease has expired and its end is not applied yet.
     pub remaining: Duration,
     /// The keys attached to it, in key order; empty if they were not requested.
     pub keys: Vec<Bytes>,
@@ -199,7 +199,9 @@ impl Leases<'_> {
     ///
     /// # Errors
     ///
-    /// As [`Leases::keep_alive`]; those of a linearizable read.
+    /// [`NodeError::Refused`] for an anonymous principal, or with `wants_keys` without the right to
+    /// read every key of the lease. Otherwise as [`Leases::keep_alive`], and those of a
+    /// linearizable read.
     pub async fn time_to_live(
         self,
         ctx: &RequestContext,
@@ -286,8 +288,9 @@ impl Leases<'_> {
         Ok(())
     }
 
-    /// Asks the current leader, and each next one, until there is an answer: granted seconds and
-    /// remaining time, or `None` if there is no such lease.
+    /// Asks the current leader, and each next one, until there is an answer. Returns the time to
+    /// live in whole seconds and the remaining time, or `None` if the lease does not exist or has
+    /// expired.
     pub(crate) async fn ask_leader(
         self,
         question: LeaseQuestion,

@@ -23,7 +23,7 @@ const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Loaded {
     /// The lease clock, ms.
     pub(super) clock_ms: u64,
-    /// Every lease.
+    /// Every lease, deadlines of the store included.
     pub(super) leases: Vec<(LeaseId, Lease)>,
 }
 
@@ -34,7 +34,9 @@ pub(super) trait Quorum: Send + Sync + 'static {
     fn confirm(&self) -> impl Future<Output = Option<Term>> + Send;
 
     /// The replicated state of leases as of the time when this member began to lead in `term`, or
-    /// later. Retries until it succeeds; `None` if this member no longer leads in `term`.
+    /// later. Retries until it succeeds, also while no quorum confirms that this member leads: the
+    /// caller drops the future when the term ends. `None` if it leads in another term, or consensus
+    /// has ended.
     fn load(&self, term: Term) -> impl Future<Output = Option<Loaded>> + Send;
 
     /// Proposes a command and waits for its outcome, which is dropped. A refusal is an error.

@@ -1,5 +1,4 @@
-//! The leases of one term of a leader with their deadlines.
-//! Plain data; the caller gives the time.
+//! The leases of one term of a leader, with their deadlines. Plain data; the caller gives the time.
 //!
 //! Owns the deadlines of leases, and the changes that are not logged yet. Knows no log, no tasks
 //! and no keys. Invariants: an expired lease is never alive again; a lease with a due point in the
@@ -32,8 +31,9 @@ enum LoggedDue {
 struct Entry {
     granted: LogIndex,
     ttl: Duration,
+    /// The time at which the lease expires; later the time at which its expiry is proposed again.
     deadline: Duration,
-    /// The last time at which this leader has seen the lease granted or kept alive.
+    /// The last time at which this leader loaded the lease, or saw it granted or kept alive.
     seen: Duration,
     said: LoggedDue,
     /// The time at which the lease expired; `None` until [`LeaseTable::take_expired`] returns it.
@@ -51,7 +51,7 @@ pub(super) enum KeptAlive {
     /// Nothing has changed: the log has a due point of the lease, or may have. The caller must
     /// first log that the lease has none, then keep it alive again.
     LogFirst {
-        /// The grant of the lease.
+        /// Log index of the grant of the lease.
         granted: LogIndex,
     },
     /// The lease has expired and can no longer be kept alive. Its expiry is or will be proposed.
@@ -71,7 +71,7 @@ pub(super) struct LeaseTable {
     /// The next action of each lease: its expiry, or the repetition of its expiry's proposal. A
     /// lease is absent while that proposal is under way.
     deadlines: BTreeSet<(Duration, LeaseId)>,
-    /// Leases without a due point in the log, by their last keep-alive.
+    /// Leases without a due point in the log, by `Entry::seen`. An expired lease is removed.
     quiet: BTreeSet<(Duration, LeaseId)>,
     /// Number of leases with a due point in the log, or one that is being logged.
     logged: usize,
@@ -196,20 +196,22 @@ impl LeaseTable {
         entry.ttl
     }
 
-    /// Time to live and remaining time; `None` if there is no such lease.
+    /// Time to live and remaining time, which is zero for an expired lease. `None` if there is no
+    /// such lease.
     pub(super) fn remaining(&self, id: LeaseId, now: Duration) -> Option<(Duration, Duration)> {
         let entry = self.leases.get(&id)?;
         let left = if entry.ran_out.is_some() { Duration::ZERO } else { entry.deadline.saturating_sub(now) };
         Some((entry.ttl, left))
     }
 
-    /// The time of the next expiry, or of the next repetition of its proposal.
+    /// The time of the next expiry, or of the next repetition of an expiry's proposal. `None`
+    /// without either.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Up to `max` leases that have expired. The caller proposes their expiry; if that fails, it
-    /// calls [`end_again`](Self::end_again).
+    /// Up to `max` leases that have expired. Each is returned once: the caller proposes its expiry,
+    /// and if that fails calls [`end_again`](Self::end_again).
     pub(super) fn take_expired(&mut self, now: Duration, max: usize) -> Vec<LeaseExpire> {
         let mut expired = Vec::new();
         while expired.len() < max
@@ -243,8 +245,9 @@ impl LeaseTable {
         }
     }
 
-    /// Up to `max` leases without a keep-alive for [`QUIET_AFTER`]. The caller logs their remaining
-    /// time. Each counts as having a due point from now on.
+    /// Up to `max` leases without a due point in the log, and without a keep-alive for
+    /// [`QUIET_AFTER`]. The caller logs their remaining time. Each counts as having a due point
+    /// from now on.
     pub(super) fn take_quiet(&mut self, now: Duration, max: usize) -> Vec<LeaseRemaining> {
         let mut taken = Vec::new();
         while taken.len() < max

@@ -58,7 +58,7 @@ struct World {
     under_way_max: AtomicUsize,
     stalled: watch::Sender<bool>,
     loading: watch::Sender<bool>,
-    /// The next proposals fail, with an unknown result.
+    /// Number of the next proposals that fail, with an unknown result.
     fails: AtomicUsize,
     unconfirmed: AtomicBool,
     /// Number of confirmations of leadership that each member has asked for.
@@ -162,7 +162,7 @@ impl Member {
         self.ask(LeaseQuestion::KeepAlive(LeaseId(id))).await
     }
 
-    /// The remaining time of a lease; `None` if there is none.
+    /// The remaining time of a lease; `None` if there is no such lease.
     async fn left(&self, id: i64) -> Option<Duration> {
         match self.ask(LeaseQuestion::Remaining(LeaseId(id))).await {
             LeaseAnswer::Alive { remaining_ms, .. } => Some(Duration::from_millis(remaining_ms)),
@@ -171,7 +171,7 @@ impl Member {
         }
     }
 
-    /// Advances the clock in small steps.
+    /// Advances this member's clock by `time` in small steps, and runs every task after each step.
     async fn pass(&self, time: Duration) {
         let step = Duration::from_millis(500);
         let mut left = time;

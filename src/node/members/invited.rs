@@ -29,8 +29,8 @@ pub(super) fn hash_of(token: &str) -> TokenHash {
 }
 
 impl MemberKeeper {
-    /// Refuses a node that needs an invitation and has none. This member leads, and has applied all
-    /// earlier changes.
+    /// Refuses a node that needs an invitation and shows no valid one. The caller has confirmed
+    /// that this member leads and has applied all earlier changes.
     pub(super) fn judge(&self, joining: &Joining) -> Result<(), ChangeError> {
         let roster = self.consensus.members().roster();
         let is_expected = |member: &MemberRecord| {
@@ -47,8 +47,9 @@ impl MemberKeeper {
         }
     }
 
-    /// Uses the invitation of a node that was not announced. Returns whether the node stays a
-    /// learner. Everything that could refuse the node for another reason was checked before.
+    /// Uses the invitation of a node that was not announced. Returns whether the invitation makes
+    /// the node stay a learner; false also if the node may join without one. Everything that could
+    /// refuse the node for another reason was checked before.
     pub(super) async fn use_invitation(&self, joining: &Joining) -> Result<bool, ChangeError> {
         if !self.invited_only {
             return Ok(false);
@@ -94,14 +95,15 @@ impl MemberKeeper {
     }
 }
 
-/// Whether a member runs a program that knows no invitations. A program that was not announced does
-/// not count: the member has not started yet.
+/// Whether a member runs a program that knows no invitations. A member that has announced no
+/// program does not count: it has not started yet.
 fn has_older_program(db: &StateDb) -> Result<bool, StorageError> {
     let programs = db.view()?.programs()?;
     Ok(programs.values().any(|program| !Feature::Invitations.is_in(program.supported.highest)))
 }
 
-/// Judges a token by this leader's state, which has all earlier changes.
+/// Judges a token by this leader's state, which has all earlier changes. `hash` is that of the
+/// token; `None` if the node shows none.
 fn judge_token(db: &StateDb, hash: Option<TokenHash>, incarnation: u64) -> Result<(), ChangeError> {
     let hash = hash.ok_or(MemberRefusal::Uninvited)?;
     let invitations = db.view().and_then(|view| view.invitations());

@@ -27,13 +27,13 @@ const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);
 /// Longest wait for the promotion of a learner that seems ready. A promotion that has begun
 /// continues after it; one that has not is offered again by a later check.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait of a join until this leader has applied its earlier proposals.
+/// Longest wait of a join until this leader has applied its whole log.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time after which a half-done change of voters is logged.
+/// Time after which a half-done change of voters is logged as a warning.
 const JOINT_CHANGE_MAX: Duration = Duration::from_secs(2);
 /// Interval at which the leader checks for members that have caught up.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest wait for another leader before a change is offered again.
+/// Longest wait for a change of leader before a membership change is offered again.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes changes of the membership; cheap to clone.
@@ -75,8 +75,8 @@ impl LogEndHistory {
     }
 }
 
-/// A change of voters that is half done, as a joint configuration: its begin, and whether it was
-/// logged.
+/// A change of voters that is half done, as a joint configuration: the time at which this leader
+/// first saw it, and whether the warning was logged.
 #[derive(Debug, Default)]
 struct JointChange {
     since: Option<Instant>,
@@ -84,8 +84,8 @@ struct JointChange {
 }
 
 impl JointChange {
-    /// Logs once why a change does not complete. It needs a majority of the voters before it and of
-    /// those after it, and the missing voters have failed since it began.
+    /// Logs a warning, once, if the change is still half done after `JOINT_CHANGE_MAX`. It needs a
+    /// majority of the voters before it and of those after it; the warning names the silent voters.
     fn look(&mut self, consensus: &Consensus, roster: &Roster) {
         let since = *self.since.get_or_insert_with(Instant::now);
         if self.is_logged || since.elapsed() < JOINT_CHANGE_MAX {
@@ -126,13 +126,13 @@ impl MemberKeeper {
         }
     }
 
-    /// Blocks membership changes until the guard is dropped.
+    /// Waits for the change under way, if any, and blocks further ones until the guard is dropped.
     pub(super) async fn hold_changes(&self) -> OwnedMutexGuard<()> {
         self.turn.clone().lock_owned().await
     }
 
-    /// Makes a change on the leader, which may be another member. Retries until a leader answers or
-    /// `deadline` is near.
+    /// Makes a change on the leader, which may be another member. Retries until a leader answers, a
+    /// majority is known to be lost, or `deadline` is near.
     pub(super) async fn anywhere(&self, change: MemberChange, deadline: Instant) -> Changed {
         loop {
             let result = match self.consensus.leadership().current().leader {
@@ -260,8 +260,8 @@ impl MemberKeeper {
         }
     }
 
-    /// Waits until this member has applied everything that it has proposed: a change of the version
-    /// may be among it.
+    /// Waits until this member has applied its whole log, at most `CATCH_UP_TIMEOUT`: a change of
+    /// the cluster's version may be in it.
     async fn catch_up(&self) -> Result<(), ChangeError> {
         let last = self.consensus.progress().points().last;
         let mut applied = self.consensus.progress().applied();
@@ -271,9 +271,9 @@ impl MemberKeeper {
         }
     }
 
-    /// The progress of the members; `is_live` only if the member answers now. Earlier contact does
-    /// not count: a failed member is noticed late, and a change that needs it would block
-    /// everything. `confirm` has already reached a majority of today's voters.
+    /// The progress of the members, with `is_live` set only for members that answer now. Earlier
+    /// contact does not count: a failed member is noticed late, and a change that needs it would
+    /// block everything. `confirm` has already reached a majority of today's voters.
     async fn asked(&self, roster: &Roster, change: &MemberChange) -> BTreeMap<NodeId, MemberProgress> {
         let mut progress = self.consensus.members().progress();
         let recent = self.recent();
@@ -303,13 +303,14 @@ impl MemberKeeper {
         progress
     }
 
-    /// The least log index of a member that counts as caught up.
+    /// The least log index of a member that counts as caught up: the end of this leader's log
+    /// `LEARNER_LAG_MAX` ago, or its end now if the earlier one is unknown.
     fn recent(&self) -> LogIndex {
         let recent = self.log_ends.lock().recent(Instant::now());
         recent.unwrap_or_else(|| self.consensus.progress().points().last)
     }
 
-    /// Completes a half-done change of voters, if there is one, and returns the roster.
+    /// Completes a half-done change of voters, if there is one, and returns the roster afterwards.
     async fn settled(&self) -> Result<Roster, ChangeError> {
         let roster = self.consensus.members().roster();
         if !roster.is_joint {
@@ -422,8 +423,8 @@ impl MemberKeeper {
         })
     }
 
-    /// While this member leads: gives announced members their vote when they have caught up, and
-    /// completes half-done changes.
+    /// While this member leads: promotes members that await their vote once they have caught up,
+    /// and completes half-done changes of voters. Returns when consensus ends.
     pub(super) async fn run(self) {
         let mut joint_change = JointChange::default();
         loop {

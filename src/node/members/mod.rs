@@ -43,7 +43,7 @@ pub struct Member {
     pub name: String,
     /// `http://host:port` of its peer port.
     pub peer_urls: Vec<String>,
-    /// `http://host:port` of its client port; none until it first started.
+    /// `http://host:port` of its client port; empty until its first start.
     pub client_urls: Vec<String>,
     /// Whether it does not vote. False for an announced voter that has not started, as in etcd;
     /// true once it has started, until it has caught up and votes.
@@ -95,7 +95,8 @@ impl MembersState {
         Self { keeper }
     }
 
-    /// Blocks membership changes until the guard is dropped.
+    /// Waits for the membership change under way, if any, and blocks further ones until the guard
+    /// is dropped.
     pub(super) async fn hold_changes(&self) -> impl Sized + use<> {
         self.keeper.hold_changes().await
     }
@@ -190,9 +191,8 @@ impl Members<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Membership`] if the change is refused; [`NodeError::Indeterminate`] or
-    /// [`NodeError::Stopped`] if it may have been made, now or later; after every other error
-    /// nothing has changed.
+    /// [`NodeError::Membership`] if the change is refused; [`NodeError::Indeterminate`] if it may
+    /// have been made, or may still be; after every other error nothing has changed.
     pub async fn change(
         self,
         ctx: &RequestContext,
@@ -248,7 +248,8 @@ impl Members<'_> {
         Ok((done.id, members))
     }
 
-    /// Hands leadership to another voter. This node must lead.
+    /// Hands leadership to another voter. This node must lead. Does nothing if `target` is this
+    /// node.
     ///
     /// # Errors
     ///

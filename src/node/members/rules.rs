@@ -84,7 +84,8 @@ impl MembershipStatus<'_> {
         self.is_majority(live, self.roster.voters().count() + 1)
     }
 
-    /// Whether a member may leave: a majority of the remaining voters answers.
+    /// Whether a member may leave: a majority of the remaining voters answers. A learner always
+    /// may.
     pub(super) fn may_remove(&self, id: NodeId) -> Result<(), MemberRefusal> {
         let member = self.roster.find(id).ok_or(MemberRefusal::NotFound)?;
         if !member.voter {

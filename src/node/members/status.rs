@@ -25,7 +25,8 @@ pub struct MemberStatus {
     pub program: String,
     /// Its figures, or the reason for which there are none.
     pub figures: Result<MemberFigures, &'static str>,
-    /// Time from the question to its answer; zero for this member.
+    /// Time from the question to its answer, or until the wait ended without one; zero for this
+    /// member.
     pub round_trip: Duration,
 }
 
@@ -59,7 +60,8 @@ impl Members<'_> {
     }
 }
 
-/// Answers other members with this one's figures. Weak: it outlives no node.
+/// Answers other members with this one's figures. Holds the node weakly, because consensus holds
+/// this service.
 pub(crate) struct OwnFigures(Weak<Inner>);
 
 impl OwnFigures {

@@ -27,6 +27,7 @@ pub(crate) struct OwnMember {
 enum Role {
     /// The member is not in the membership that it knows.
     Outside,
+    /// A learner that gets its vote once it has caught up.
     CatchingUp,
     Learner,
     Voter,
@@ -43,8 +44,8 @@ impl Role {
     }
 }
 
-/// Publishes this member's name and address whenever the membership lacks them, and logs its role
-/// and progress. Returns when consensus ends or this member is removed.
+/// Publishes this member's name and client address whenever the membership has others or none, and
+/// logs its role and progress. Returns when consensus ends or this member is removed.
 pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMember) {
     let mut role = None;
     let mut logged_at = None;
@@ -86,7 +87,7 @@ fn log_role(before: Option<Role>, now: Role) {
     }
 }
 
-/// Publishes the configured name and address, which the members do not know yet.
+/// Publishes the configured name and client address, which the membership does not have yet.
 async fn describe(consensus: &Consensus, keeper: &MemberKeeper, own: &OwnMember) {
     let OwnMember { name, client_url } = own.clone();
     let change = MemberChange::Describe { id: consensus.node_id(), name, client_url };

@@ -27,11 +27,11 @@ pub enum ResourceError {
         type_: Type,
         /// `partition` or `namespace`.
         unit: &'static str,
-        /// The given unit.
+        /// The given name of the unit.
         given: String,
     },
-    /// There is no such resource, only another incarnation of it, or a unit of its tenancy does not
-    /// exist.
+    /// The resource does not exist, or its uid is another one than requested, or a unit of its
+    /// tenancy does not exist.
     #[error("{0}")]
     NotFound(ResourceRefusal),
     /// The resource is stored under another version of its type's group.
@@ -53,9 +53,9 @@ pub enum ResourceError {
     RegistrationName {
         /// The type.
         type_: Type,
-        /// The required value.
+        /// The required name.
         wanted: String,
-        /// The given value.
+        /// The given name.
         given: String,
     },
     /// A built-in type cannot be registered.
@@ -64,31 +64,32 @@ pub enum ResourceError {
     /// The data violates the type's schema.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The data of a built-in type is missing, or is not its message.
+    /// The data of a built-in type is missing, is another message, or is invalid. The text says
+    /// which.
     #[error("{0}")]
     Data(String),
     /// The page token is invalid, or belongs to another list.
     #[error("headwater-page-token is not one of this list")]
     PageToken,
-    /// The state of the list's first page was compacted.
+    /// The state of the list's first page was compacted, or is of another lineage.
     #[error("the list is too old for another page: its state was compacted; begin again")]
     PageExpired,
     /// Rights have changed since the index that a watch resumes after.
     #[error("rights have changed since that index; begin with a list")]
     ResumeOtherRights,
-    /// The list exceeds the size of one answer.
+    /// The list without pages exceeds the size of one answer: the limit, bytes.
     #[error("the list is longer than {0} bytes: ask for it in pages, with headwater-page-size")]
     ListTooLong(usize),
-    /// The list that the watch begins with exceeds its limit.
+    /// The list that the watch begins with exceeds this limit, bytes.
     #[error("what is watched is more than {0} bytes: ask for less, by units or by a prefix of names")]
     WatchTooLarge(usize),
-    /// The resources of an owner exceed the size of one answer.
+    /// The resources of an owner exceed the size of one answer: the limit, bytes.
     #[error("what the resource owns is more than {0} bytes: list its types in pages, with headwater-page-size")]
     OwnsTooMuch(usize),
-    /// The changes after the position were compacted.
+    /// The changes after this index, from which the watch was to resume, were compacted.
     #[error("changes after index {0} are no longer there; begin without headwater-resume-index")]
     ResumeCompacted(LogIndex),
-    /// The position is of another lineage.
+    /// The position from which the watch was to resume is of another lineage.
     #[error("the index is from before the store was restored; begin without headwater-resume-index")]
     ResumeOtherEpoch,
     /// The type was registered again during every attempt of the write.

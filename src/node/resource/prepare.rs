@@ -22,13 +22,14 @@ pub struct Prepared {
     pub resource: Resource,
     /// The scope of the resource's type.
     pub scope: Scope,
-    /// Version of the registration that validated it.
+    /// Version of the type's registration that validated the resource; zero for a built-in type.
     pub type_version: LogIndex,
     /// The type that the resource registers, and its scope. `None` for any other resource.
     pub registers: Option<(Type, Scope)>,
 }
 
-/// Whether [`WILDCARD`] is allowed as a unit.
+/// Whether [`WILDCARD`] is accepted as a unit that the type's scope does not have. As a unit that
+/// the scope has, it passes either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wildcards {
     Allowed,
@@ -36,7 +37,7 @@ pub(super) enum Wildcards {
 }
 
 /// Replaces an empty partition or namespace by [`DEFAULT_UNIT`] if the type's scope has that unit
-/// (spec: consul §5.4). Refuses a unit that the scope does not have; a [`WILDCARD`] there is
+/// (spec: consul §5.4). Refuses a given unit that the scope does not have; a [`WILDCARD`] there is
 /// cleared instead if `wildcards` allows it. Accepts any tenancy for [`Scope::Undefined`].
 pub(super) fn complete_tenancy(
     known: &KnownType,
@@ -65,7 +66,7 @@ pub(super) fn complete_tenancy(
     Ok(tenancy)
 }
 
-/// Refuses a type that only the store itself writes.
+/// Returns `known`, unless only the store itself writes resources of the type.
 pub(super) fn writable(known: Arc<KnownType>) -> Result<Arc<KnownType>, ResourceError> {
     if known.scope == Scope::Undefined { Err(ResourceError::Reserved(known.type_.clone())) } else { Ok(known) }
 }
@@ -160,7 +161,7 @@ fn judge_registration(resource: &Resource) -> Result<(Type, Scope), ResourceErro
     Ok((registration.type_, registration.scope))
 }
 
-/// The refusal of a unit as the error of a write. (A read reports `NotFound`.)
+/// Converts the refusal of a unit to the error of a write. A read reports `NotFound` instead.
 pub(super) fn unit_refusal(refusal: Refusal) -> ResourceError {
     ResourceError::Node(NodeError::Refused(refusal))
 }

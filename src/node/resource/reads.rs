@@ -19,18 +19,18 @@ use headwater_types::{Access, KeyRange, LogIndex, Refusal, Space, StoreEpoch};
 
 /// Most records that one step of a list loads, count.
 const BATCH: usize = 1024;
-/// Most bytes of the records of one load; one record always fits.
+/// Bytes of records at which a load is full; its last record may exceed them.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// The resources, page size and start of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceQuery {
-    /// The resources; empty units are the default ones.
+    /// The resources to list; empty units are the default ones.
     pub selector: Selector,
     /// Most resources of a page, count; a number above `RESOURCE_PAGE_MAX` counts as that. Zero for
     /// a list without pages, bounded by the size of an answer.
     pub page_size: usize,
-    /// The page to return; `None` for the first.
+    /// The page to return, as [`Listed::next`] of the page before gave it; `None` for the first.
     pub page: Option<PageToken>,
 }
 
@@ -39,7 +39,7 @@ pub struct ResourceQuery {
 pub struct PageToken {
     /// The lineage of the index.
     pub epoch: StoreEpoch,
-    /// Log index of the state that all pages show.
+    /// Log index of the state that all pages of the list show.
     pub at: LogIndex,
     /// Key of the last resource of the page before.
     pub after: Bytes,
@@ -61,7 +61,8 @@ impl TypedResources<'_> {
     ///
     /// # Errors
     ///
-    /// [`ResourceError::NotFound`], [`ResourceError::GroupVersion`]; those of the read path.
+    /// [`ResourceError::NotFound`], [`ResourceError::GroupVersion`]; [`ResourceError::TypeUnknown`]
+    /// and [`ResourceError::Scope`] for an invalid id; those of the read path.
     pub async fn read(
         self,
         ctx: &RequestContext,
@@ -88,7 +89,7 @@ impl TypedResources<'_> {
         }
     }
 
-    /// Lists resources of one type.
+    /// Lists the resources of one type that the query selects and the principal may read.
     ///
     /// # Errors
     ///
@@ -151,7 +152,7 @@ impl TypedResources<'_> {
         }
     }
 
-    /// Fills in the units of the selector's type.
+    /// Checks the selector's type, and fills in the default units that its scope has.
     pub(super) async fn complete_selector(
         self,
         ctx: &RequestContext,
@@ -180,8 +181,9 @@ fn read_one(view: &ReadView<'_>, id: &ResourceId) -> Found<Resource> {
     Ok(Ok(resource))
 }
 
-/// Reads one page, or the whole list if `size` is 0. A page ends when it has enough resources or
-/// bytes, and has the position of the next one. Without pages, too many bytes are an error.
+/// Reads one page, or the whole list if `size` is 0. A page ends with the resource that reaches
+/// `size` or exceeds `bytes_max`, and names the next page if more follow. A whole list that exceeds
+/// `bytes_max` is an error.
 fn list(
     view: &ReadView<'_>,
     selector: &Selector,
@@ -229,8 +231,9 @@ fn list(
     Ok(Ok(listed))
 }
 
-/// Visits resources in the order of their keys, until `visit` returns false. Returns whether it has
-/// reached the end. `wanted` is the likely number of visits, by which the first load is sized.
+/// Visits resources in the order of their keys, until `visit` returns false. Returns true if
+/// `visit` never returned false. `wanted` is the likely number of visits: the size of the first
+/// load.
 pub(super) fn each(
     view: &ReadView<'_>,
     range: &KeyRange,
@@ -281,7 +284,7 @@ impl Batches {
     }
 }
 
-/// The readable resources of an owner.
+/// The resources of `owner` that `rights` may read.
 fn owned(view: &ReadView<'_>, owner: &ResourceId, rights: &ResourceRights) -> Found<Vec<Resource>> {
     let (mut found, mut bytes) = (Vec::new(), 0);
     let mut after = Bytes::new();

@@ -3,7 +3,7 @@
 //!
 //! Runs on the leader. The work to do is in the state: tombstones, and marked units. So the reaper
 //! keeps nothing in memory, and a new leader continues where the last one was. Each step is one
-//! command, and the state machine decides again about its effect: two reapers could do no harm.
+//! command, and the state machine decides its effect: two reapers at once do no harm.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,14 +21,15 @@ use headwater_types::{ChangeKind, CommandEvents, Refusal, ResourceEvent};
 use super::TypedResources;
 use super::error::ResourceError;
 
-/// Timeout of a step.
+/// Timeout of one command, and of the reads of one round.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error, and interval of checks without a notification.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Most tombstones that one round of the reaper handles, count.
+/// Most resources that one search of the reaper returns, count: tombstones, marked units, or the
+/// content of a unit by type.
 const ROUND: usize = 256;
-/// Steps for different tombstones that are under way at once, count: few beside the proposals that
-/// may be pending.
+/// Tombstones that are handled at once, and resources of a unit that are deleted at once, count.
+/// They are few beside the proposals that may be pending.
 const AT_ONCE: usize = 16;
 
 /// Notified when a commit may have left work for the reaper. The work itself is in the state.
@@ -80,7 +81,7 @@ pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, reaper_notify
 }
 
 impl TypedResources<'_> {
-    /// Does a part of the work. Returns whether there may be more.
+    /// Handles some tombstones and marked units. Returns whether the next round may find more work.
     async fn reap_round(self) -> Result<bool, ResourceError> {
         let ctx = RequestContext::own(STEP_TIMEOUT);
         let anywhere = || Tenancy::new(WILDCARD, WILDCARD);
@@ -95,7 +96,8 @@ impl TypedResources<'_> {
         Ok(reaped || drained)
     }
 
-    /// Deletes the dependents of one owner, step by step. False if the tombstone cannot be read.
+    /// Deletes the dependents of the tombstone's owner, step by step. False if the tombstone cannot
+    /// be read.
     async fn reap_one(self, tombstone: Resource) -> Result<bool, NodeError> {
         let Some(owner) = tombstone_owner(&tombstone) else {
             tracing::error!(name = tombstone.id.name, "a tombstone cannot be read; it stays");
@@ -116,8 +118,8 @@ impl TypedResources<'_> {
         }
     }
 
-    /// Deletes some resources of marked units, and marked units that are empty. Returns whether
-    /// that removed or marked anything.
+    /// Deletes some resources of marked units, and the marked units that are empty and have no
+    /// finalizers. Returns whether that removed or marked anything.
     async fn drain_units(self, ctx: &RequestContext) -> Result<bool, ResourceError> {
         let mut freed = false;
         for type_ in [Type::namespace(), Type::partition()] {
@@ -166,7 +168,8 @@ impl TypedResources<'_> {
         Ok(freed)
     }
 
-    /// Deletes this incarnation of a resource. Returns whether that removed or marked it.
+    /// Deletes this incarnation of a resource. Returns whether that removed or marked it; false
+    /// also if the state machine refused.
     async fn delete_one(self, resource: Resource) -> Result<bool, ResourceError> {
         use headwater_types::resource::ResourceDeletion;
         let ctx = RequestContext::own(STEP_TIMEOUT);

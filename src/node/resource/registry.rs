@@ -1,9 +1,9 @@
 //! The known types, built-in and registered, compiled to validate data.
 //!
-//! Owns the compiled registrations. They follow from the state: its head has the index of the last
-//! change of types, and a read after a change loads them again. So a member knows a type as soon as
-//! it has applied its registration, from an entry or a snapshot. Invariant: a [`TypeMap`] holds the
-//! types of one view.
+//! Owns the compiled registrations. They follow from the state. Its head has the index of the last
+//! change of types, and the first request after a change loads the registrations again. So a member
+//! knows a type as soon as it has applied its registration, from an entry or a snapshot. Invariant:
+//! a [`TypeMap`] holds the types of one view.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ pub struct KnownType {
     pub type_: Type,
     /// The scope of the resources of the type.
     pub scope: Scope,
-    /// Full name of the message of its data; empty for a type without data.
+    /// Full name of the protobuf message of the type's data; empty for a type without data.
     pub message: String,
     /// The content of the registration; `None` for a built-in type.
     pub registration: Option<ResourceType>,
-    /// Version of its registration: the registering resource's version at its last change of
-    /// content. Zero for a built-in type.
+    /// Version of the registration: that of the registering resource when its content last changed.
+    /// Zero for a built-in type.
     pub(super) version: LogIndex,
     /// The schema that validates data; `None` for a built-in type. An error if an earlier version
     /// of the program accepted a registration that this one refuses, or if no thread could be
@@ -65,7 +65,7 @@ impl KnownType {
 pub struct TypeMap {
     as_of: Option<Point>,
     types: HashMap<Type, Arc<KnownType>>,
-    /// Whether a type is still to be compiled: the next request reads the types again.
+    /// Whether some type is still to be compiled: the next request reads the types again.
     is_partial: bool,
 }
 
@@ -180,8 +180,8 @@ impl TypedResources<'_> {
         self.node.inner.resource_types.current(&self.node.inner.store).await
     }
 
-    /// The type; an unknown one is looked up again after a read barrier, because another member may
-    /// have registered it a moment ago.
+    /// The known type for `type_`. If it is not found, it is looked up again after a read barrier:
+    /// another member may have registered it a moment ago.
     pub(super) async fn resolve(self, ctx: &RequestContext, type_: &Type) -> Result<Arc<KnownType>, ResourceError> {
         if let Some(known) = self.types().await?.get(type_) {
             return Ok(Arc::clone(known));

@@ -27,7 +27,7 @@ impl ResourceRights {
         Self { authorizer: Authorizer::open(LogIndex::ZERO) }
     }
 
-    /// Whether a resource may be read: the filter of lists and streams.
+    /// Whether the resource with this key may be read: the filter of lists and streams.
     pub(super) fn shows(&self, key: &[u8]) -> bool {
         self.authorizer.allows(Space::Resource, key, Access::READ)
     }
@@ -99,14 +99,14 @@ impl TypedResources<'_> {
         Ok(ResourceRights { authorizer: self.node.authorizer(ctx)? })
     }
 
-    /// Whether rights have changed since the judgement: an answer that was computed meanwhile must
-    /// be computed again.
+    /// Whether any rights have changed since `rights` were made: an answer that was computed with
+    /// them must be computed again.
     pub(super) fn is_outdated(self, rights: &ResourceRights) -> bool {
         self.node.rights_changed() != rights.authorizer.as_of()
     }
 
-    /// The type of a request that needs `access` to some resource of its kind, and the principal's
-    /// rights.
+    /// Looks up the type of a request that needs `access` to some resource of that kind. Returns it
+    /// with the principal's rights.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use headwater_types::resource::{DEFAULT_UNIT, Resource, ResourceId, Tenancy, Typ
 use super::TypedResources;
 use super::error::ResourceError;
 
-/// Interval of the attempts.
+/// Pause between two attempts.
 const RETRY: Duration = Duration::from_secs(1);
 /// Timeout of one read or write.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ fn default_units() -> [ResourceId; 2] {
 }
 
 impl TypedResources<'_> {
-    /// Whether both default units are stored. Writes missing ones if this node leads.
+    /// Writes missing default units if this node leads. Returns whether both are stored now.
     async fn write_default_units(self) -> Result<bool, ResourceError> {
         let leads = self.node.leadership().leader == Some(self.node.identity().node_id);
         for id in default_units() {

@@ -28,7 +28,8 @@ type Contents = Entries<Bytes, Bytes>;
 /// The lists with which watches begin, shared by watches of the same selector.
 pub(crate) type ResourceSnapshots = SnapshotCache<headwater_stream::Resources, Contents>;
 
-/// A watch. Reading never waits: the session yields the token when there may be something to read.
+/// A watch of resources. Reading never waits: the session yields token 0 when there may be
+/// something to read.
 pub struct ResourceWatch {
     listing: ResourceListing,
     selector: Selector,
@@ -48,8 +49,8 @@ impl ResourceWatch {
         Self { listing, selector, rights, readable, _watching: watching }
     }
 
-    /// The next step, as [`Listing::try_next`]. The list has only readable resources; of the
-    /// changes, [`shows`](Self::shows) decides.
+    /// The next step, as [`Listing::try_next`]. The list has only readable resources. The changes
+    /// are not filtered: the caller asks [`shows`](Self::shows) for each.
     ///
     /// # Errors
     ///
@@ -63,12 +64,13 @@ impl ResourceWatch {
         self.rights.shows(&resource_key(&event.resource.id))
     }
 
-    /// Judges the principal again, after rights have changed.
+    /// Judges the principal again, after rights have changed. The watch uses the new rights from
+    /// then on.
     ///
     /// # Errors
     ///
-    /// If the principal may read less of the selected resources than before, or more: the watch
-    /// must end then.
+    /// If the principal is refused, or may read less of the selected resources than before, or
+    /// more. The watch must end then.
     pub fn rejudge(&mut self, node: &Node, ctx: &RequestContext) -> Result<(), AuthRefusal> {
         let rights = match node.resources().rights(ctx) {
             Ok(rights) => rights,
@@ -83,7 +85,8 @@ impl ResourceWatch {
     }
 }
 
-/// The list that a watch begins with. Fails if it exceeds `bytes_max` or the memory budget.
+/// The list that a watch begins with, encoded. Fails if it exceeds `bytes_max`, or if `share`
+/// exceeds the memory budget.
 fn contents(
     view: &ReadView<'_>,
     selector: &Selector,
@@ -109,9 +112,9 @@ fn contents(
 }
 
 impl Follow<'_> {
-    /// Watches resources, from this node's own state. `encode` encodes a resource of the list; it
-    /// must be the same function in every call. The session yields token 0 when there may be
-    /// something to read; the caller reads once before its first wait.
+    /// Watches resources, from this node's own state. `encode` encodes a resource of the list. It
+    /// must be the same function in every call, because watches share lists. The session yields
+    /// token 0 when there may be something to read; the caller reads once before its first wait.
     ///
     /// # Errors
     ///

@@ -108,7 +108,8 @@ impl TypedResources<'_> {
         }
     }
 
-    /// The resource that a write would store; stores nothing.
+    /// The resource that a write would store, with units, defaults and owner filled in. Stores
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -162,7 +163,7 @@ impl TypedResources<'_> {
         Ok(ResourceCommand::Write(Box::new(write)))
     }
 
-    /// The command that replaces a status, with the present time. Checks the rights.
+    /// The command that replaces a status and sets its time to now. Checks the rights.
     ///
     /// # Errors
     ///
@@ -210,7 +211,7 @@ impl TypedResources<'_> {
     }
 
     /// Checks that the principal may write the resource, before anything about the resource is
-    /// read. Returns its tenancy with the default units filled in.
+    /// read. Returns the resource's tenancy with the default units filled in.
     pub(crate) async fn permit_write(self, ctx: &RequestContext, id: &ResourceId) -> Result<Tenancy, ResourceError> {
         let (known, rights) = self.resolve_for(ctx, &id.type_, Access::WRITE).await?;
         let known = writable(known)?;
@@ -219,8 +220,8 @@ impl TypedResources<'_> {
         Ok(tenancy)
     }
 
-    /// Refuses an owner that the principal may not read: any other answer would reveal whether it
-    /// exists.
+    /// Refuses an owner that the principal may not read: any other answer would reveal whether the
+    /// owner exists. Accepts an owner of an unknown type, which a later check refuses.
     async fn permit_owner(self, ctx: &RequestContext, owner: &ResourceId) -> Result<(), ResourceError> {
         let (known, rights) = match self.resolve_for(ctx, &owner.type_, Access::READ).await {
             // There is no owner of this type, and the request is refused for that later.
@@ -271,8 +272,8 @@ fn written(applied: Applied) -> Result<Read<Resource>, ResourceError> {
     }
 }
 
-/// The error for a command with an outcome that it cannot have: it was applied, its effect is
-/// unknown.
+/// The error for an outcome that the command cannot have. The command was applied, and its effect
+/// is unknown.
 fn mismatch(outcome: &Outcome) -> NodeError {
     tracing::error!(?outcome, "a command about resources came to something else");
     NodeError::Indeterminate(Unanswered::LeaderFailed)

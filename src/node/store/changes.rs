@@ -32,7 +32,8 @@ pub struct EntityState {
 pub enum EntityChangeKind {
     /// The entity did not exist before.
     Created,
-    /// The entity existed before, and exists.
+    /// The entity existed before, and exists. Also a change of a member if its existence before is
+    /// unknown.
     Updated,
     /// The entity does not exist any more.
     Removed,
@@ -47,13 +48,13 @@ pub struct EntityChange {
     pub name: String,
     /// The kind of the change.
     pub kind: EntityChangeKind,
-    /// The state right before the command; `None` if the entity did not exist, if the state is
-    /// older than the history, and if states were not asked for.
+    /// The state right before the command. `None` if the entity did not exist, if the state cannot
+    /// be read any more, or if states were not asked for.
     pub before: Option<EntityState>,
-    /// The state right after the command; `None` if the entity does not exist any more, and if
+    /// The state right after the command; `None` if the entity does not exist any more, or if
     /// states were not asked for.
     pub after: Option<EntityState>,
-    /// Whether it was removed because its lease had ended.
+    /// Whether the entity is a key that was removed because its lease had ended.
     pub is_expired: bool,
 }
 
@@ -74,20 +75,21 @@ pub struct CommandChanges {
     pub is_continued: bool,
 }
 
-/// A place among the changes of one command.
+/// A cursor among the changes of one command: the first change that is still to be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// Position of a record of the command.
     record: u32,
-    /// Number of events of the record that lie before the place.
+    /// Number of events of that record to skip.
     event: usize,
 }
 
 /// The changes that a request asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
+    /// Changes of these entities are wanted.
     pub(super) targets: Vec<StoreTarget>,
-    /// No face stands for all.
+    /// Changes by these faces are wanted; empty for all.
     pub(super) faces: Vec<Face>,
     /// Whether the states before and after are left out.
     pub(super) names_only: bool,
@@ -118,12 +120,14 @@ impl Filter {
     }
 }
 
-/// Gathers the changes of commands, and loads the states before them together.
+/// Gathers the changes that a filter selects for one message, and loads the states before them
+/// together.
 pub(super) struct Gatherer<'v, 'db> {
     view: &'v ReadView<'db>,
     filter: &'v Filter,
     commands: Vec<CommandChanges>,
-    /// States to load: number of the command, number of the change, and the version.
+    /// States before changes that are still to be loaded: positions in `commands` and its
+    /// `changes`, and the version.
     pending: Vec<(usize, usize, Version)>,
     /// Size of the changes with all states, loaded or not, bytes.
     bytes: usize,
@@ -150,7 +154,8 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         faces.is_empty() || head.authorship.face.is_some_and(|face| faces.contains(&face))
     }
 
-    /// Adds the changes of a command. False if they do not fit: none of them is added then.
+    /// Adds the selected changes of a command, all or none. False if they do not all fit; true also
+    /// if none is selected.
     pub(super) fn add(&mut self, command: &CommandHistory) -> Result<bool, StorageError> {
         if command.records.is_empty() || !self.has_face(&command.head) {
             return Ok(true);
@@ -169,8 +174,9 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         Ok(true)
     }
 
-    /// Adds the changes of the command at `index` from a place on, as many as fit, and one at
-    /// least if the gatherer is empty. Returns the place of the first one that does not fit.
+    /// Adds the selected changes of the command at `index` from the cursor `from` on, as many as
+    /// fit. To an empty gatherer one always fits. Returns the cursor of the first change that does
+    /// not fit; `None` if all fit.
     pub(super) fn add_part(&mut self, index: LogIndex, from: Place) -> Result<Option<Place>, StorageError> {
         let view = self.view;
         let mut records = view.records_of(index, from.record, self.filter.tables())?;
@@ -206,8 +212,8 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         }
     }
 
-    /// Adds the changes in a record, without those of its first `skipped` events. Returns the
-    /// number of the event that does not fit.
+    /// Adds the selected changes in a record, without those of its first `skipped` events. Returns
+    /// the number of the first event that does not fit, from 0; `None` if all fit.
     fn add_record(
         &mut self,
         index: LogIndex,
@@ -254,8 +260,9 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         Ok(self.commands)
     }
 
-    /// Adds a change to the last command, whose states have `values` bytes. False if the message
-    /// has others and would become too large. `before` is the state to load, if there is one.
+    /// Adds `change` to the last command. `values` is the size of the values of its states, bytes;
+    /// `before` is the version of a state that is still to be loaded. False if the message has
+    /// other changes and would become too large: nothing is added then.
     fn push(&mut self, change: EntityChange, values: usize, before: Option<Version>) -> bool {
         let before = before.filter(|_| !self.filter.names_only);
         let values = if self.filter.names_only { 0 } else { values };
@@ -272,12 +279,14 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         true
     }
 
-    /// The version at `key` before the command at `index`, if states are asked for.
+    /// The version at `key` before the command at `index`. `None` if there was none, or if states
+    /// are not asked for.
     fn version_before(&self, table: Table, key: &[u8], index: LogIndex) -> Result<Option<Version>, StorageError> {
         if self.filter.names_only { Ok(None) } else { self.view.lookup(table, key, before(index)) }
     }
 
-    /// A state, if states are asked for.
+    /// The state with the last change `index` and the data of `data`; `None` if states are not
+    /// asked for.
     fn state(&self, index: LogIndex, data: impl FnOnce() -> ElementData) -> Option<EntityState> {
         (!self.filter.names_only).then(|| EntityState { data: data(), index })
     }
@@ -363,8 +372,8 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         Ok(self.push(change, record.kv.value.len(), was))
     }
 
-    /// Adds the instances in a record of events, without its first `skipped` events. Returns the
-    /// number of the event that does not fit.
+    /// Adds the selected instances in a record of events, without its first `skipped` events.
+    /// Returns as [`add_record`](Self::add_record).
     fn add_instances(
         &mut self,
         index: LogIndex,
@@ -461,7 +470,7 @@ impl<'v, 'db> Gatherer<'v, 'db> {
     }
 }
 
-/// The kind of the change of a row.
+/// The kind of the change of the key or row in a record.
 fn kind_of(record: &HistoryRecord) -> EntityChangeKind {
     match record.kind {
         ChangeKind::Put if record.kv.version == 1 => EntityChangeKind::Created,
@@ -475,7 +484,8 @@ fn before(index: LogIndex) -> LogIndex {
     LogIndex(index.get().saturating_sub(1))
 }
 
-/// The key of the resource in a record; moves have none.
+/// The key of the resource in a record. Records of moves have no key, so it is made from
+/// `resource`.
 fn record_key(record: &HistoryRecord, resource: &headwater_types::Resource) -> bytes::Bytes {
     match record.table {
         Table::ResourceMoves => headwater_types::resource::resource_key(&resource.id),

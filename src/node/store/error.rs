@@ -1,4 +1,4 @@
-//! The reasons for which a point, a page or a stream of changes cannot be had.
+//! The reasons for which a point, a page or a stream of changes cannot be read.
 
 use thiserror::Error;
 
@@ -11,7 +11,7 @@ pub enum StoreError {
     /// An error of the request path.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// The index is newer than the store.
+    /// The index is newer than everything in the store.
     #[error("index {index} is in the future: the newest index of the store is {newest}")]
     Future {
         /// The index of the request.
@@ -32,14 +32,14 @@ pub enum StoreError {
     /// The index belongs to another lineage: another cluster, or one from before a restore.
     #[error("the index is from another cluster, or from before a backup was restored; read anew, and use that index")]
     OtherEpoch,
-    /// The end of a part of history lies before its beginning.
+    /// The requested part of history ends before it begins.
     #[error(
         "the history from index {from} to index {to} is empty: \"from\" comes first in the direction of the request"
     )]
     Reversed {
-        /// The resolved beginning.
+        /// The log index at which the request begins, in its direction.
         from: LogIndex,
-        /// The resolved end.
+        /// The log index at which the request ends, in its direction.
         to: LogIndex,
     },
     /// Leases and members have no versions, and more was written since the point than is searched.
@@ -50,7 +50,7 @@ pub enum StoreError {
     TooFar {
         /// The index of the request.
         index: LogIndex,
-        /// Number of records that are searched.
+        /// Most records of history that are searched.
         searched: usize,
     },
     /// A member has changed since the point, and its state there comes from a change that is older

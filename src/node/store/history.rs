@@ -1,5 +1,5 @@
 //! The stream of changes: parts of history, read one after the other in either direction, and then
-//! what comes.
+//! new changes.
 //!
 //! Owns the position of a stream, and the size of its parts. A live stream reads history as well,
 //! when the applied index moves, so that it is the same on every member and misses nothing. A
@@ -29,18 +29,18 @@ use headwater_types::{Face, KeyRange, LogIndex, StoreEpoch};
 const FIRST_COMMANDS: usize = 64;
 /// Most commands with changes in one part, count.
 const COMMANDS_MAX: usize = 1024;
-/// Records that one part steps over, count.
+/// Records after which a part ends, count: selected or not.
 const VISITED_MAX: usize = 65_536;
-/// Versions that are looked through for the commands of few keys, count. With more the whole part
-/// of history is read.
+/// Most versions of one interval of keys that are searched for the commands that changed it, count.
+/// If there are more, the stream reads all commands of its span instead.
 const VERSIONS_MAX: usize = 65_536;
 /// Timeout of one part.
 const PART_TIMEOUT: Duration = Duration::from_secs(30);
 /// Least time between two parts of new changes: a busy store is read in larger parts.
 const LIVE_PAUSE: Duration = Duration::from_millis(10);
-/// Longest time without a position, while other changes come.
+/// Longest time without a page while only changes are read that the request does not select.
 const POSITION_EVERY: Duration = Duration::from_secs(5);
-/// Longest time without a message of a live stream.
+/// Longest time without a page of a live stream.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// The changes to stream.
@@ -54,15 +54,16 @@ pub struct HistoryQuery {
     pub through: Option<Point>,
     /// Whether the newest changes come first.
     pub is_backward: bool,
-    /// Whether the stream goes on with new changes. Not with `through` or `is_backward`.
+    /// Whether the stream goes on with new changes. The caller combines it neither with `through`
+    /// nor with `is_backward`.
     pub is_live: bool,
-    /// Only changes by these faces; none for all.
+    /// Changes by these faces are streamed; empty for all.
     pub faces: Vec<Face>,
-    /// Most commands, count; `None` for no bound.
+    /// Most commands with changes that are streamed, count; `None` for no bound.
     pub limit: Option<u64>,
     /// Whether the states before and after changes are left out.
     pub names_only: bool,
-    /// The freshness of the beginning of the stream.
+    /// The consistency of the read with which the stream begins.
     pub consistency: Consistency,
 }
 
@@ -72,8 +73,8 @@ pub struct HistoryPage {
     /// Commands with changes, in the direction of the stream. May be empty. A command that is
     /// continued is the only one.
     pub commands: Vec<CommandChanges>,
-    /// The position: all changes up to it were streamed; backward, all changes after it. Before a
-    /// command that is continued.
+    /// The position of the stream: all selected changes up to it were streamed; backward, all those
+    /// after it. It stays before a command that is continued.
     pub reached: LogIndex,
     /// The oldest index whose state can be read; all changes after it are kept.
     pub oldest: LogIndex,
@@ -84,16 +85,16 @@ pub struct HistoryPage {
 /// The part of history that is left to read.
 #[derive(Clone, Debug)]
 pub(super) struct Rest {
-    /// Changes after this index.
+    /// Changes after this index are left to read.
     after: LogIndex,
-    /// Changes up to this index.
+    /// Changes up to this index are left to read.
     through: LogIndex,
     is_backward: bool,
     /// Whether `after` is the beginning of history, wherever that is by now.
     is_open: bool,
-    /// The commands to read between both, ascending; `None` for all.
+    /// The commands to read after `after` up to `through`, ascending; `None` for all.
     commands: Option<Arc<[LogIndex]>>,
-    /// The next command and the place in it, if a part of it was streamed.
+    /// The next command and the cursor in it, if a part of the command was streamed.
     within: Option<(LogIndex, Place)>,
 }
 
@@ -102,7 +103,7 @@ impl Rest {
         self.after >= self.through
     }
 
-    /// The part of history is read up to `reached`, or backward down to it.
+    /// Sets the position: everything up to `reached` was read, or backward everything after it.
     fn advance(&mut self, reached: LogIndex) {
         if self.is_backward {
             self.through = reached;
@@ -117,7 +118,7 @@ impl Rest {
         if self.is_backward { index } else { LogIndex(index.get() - 1) }
     }
 
-    /// The position right after it.
+    /// The position right after the command at `index`, in the direction of the stream.
     fn position_after(&self, index: LogIndex) -> LogIndex {
         if self.is_backward { LogIndex(index.get() - 1) } else { index }
     }
@@ -129,7 +130,7 @@ impl Rest {
 
 type Reading = JoinHandle<Result<Part, StoreError>>;
 
-/// A part that was read, and the bounds of history at that time.
+/// A page that was read, and the rest of history that is left to read.
 pub(super) struct Part {
     pub(super) page: HistoryPage,
     pub(super) rest: Rest,
@@ -150,16 +151,17 @@ pub struct HistoryReader {
     reading: Option<AbortOnDrop>,
     /// Whether a part was handed out, so that the position is known.
     has_begun: bool,
-    /// Time at which the last part was handed out.
+    /// Time at which the last part was handed out, or the stream was opened.
     last: Instant,
-    /// Time at which the last part was read.
+    /// Time at which the last part was read, or the stream was opened.
     last_read: Instant,
     /// The wait for new changes.
     wait: Option<BoxFuture<'static, ()>>,
     _watching: Option<Watching>,
 }
 
-/// A read that ends with its stream, if it has not begun.
+/// The task that reads a part. It is aborted when the stream is dropped, unless its read already
+/// runs.
 struct AbortOnDrop(Reading);
 
 impl Drop for AbortOnDrop {
@@ -208,7 +210,8 @@ impl Store<'_> {
     }
 }
 
-/// The part of history between two points, and its lineage.
+/// The part of history between two points, and the lineage of the view. The inner error if a point
+/// cannot be read, or if they are reversed.
 pub(super) fn begin(
     view: &ReadView<'_>,
     filter: &Filter,
@@ -236,8 +239,8 @@ pub(super) fn begin(
     Ok(Ok((rest, view.head().epoch)))
 }
 
-/// The commands of a part of history that changed the targets, if these are few keys: reading the
-/// versions of the keys is cheaper then than reading everything.
+/// The commands of a part of history that changed the targets, ascending. `None` unless the targets
+/// are few keys: only then is reading the keys' versions cheaper than reading everything.
 fn few_commands(
     view: &ReadView<'_>,
     filter: &Filter,
@@ -279,7 +282,8 @@ fn keys_of(target: &StoreTarget) -> Option<(Table, Vec<KeyRange>)> {
     }
 }
 
-/// Reads the next part of `rest`.
+/// Reads the next part of `rest`: at most `commands_max` commands, or a part of one that is larger
+/// than a message.
 pub(super) fn read_part(
     view: &ReadView<'_>,
     filter: &Filter,
@@ -345,7 +349,8 @@ pub(super) fn read_part(
     Ok(Ok(Part { page, rest }))
 }
 
-/// Reads the next part of the command at `index`: what fits into one message.
+/// Reads the changes of the command at `index` from the cursor `place` on, as many as fit into one
+/// message.
 fn read_within(
     view: &ReadView<'_>,
     filter: &Filter,
@@ -388,13 +393,13 @@ impl<'a> Listed<'a> {
 }
 
 impl HistoryReader {
-    /// The next part. `None` if there is nothing now: a live stream goes on when
+    /// Reads the next part. `None` if there is nothing now: a live stream goes on when
     /// [`poll_ready`](Self::poll_ready) is ready, another one has ended.
     ///
     /// # Errors
     ///
-    /// The reason for the end of the stream. A new one can go on at the last position, unless it
-    /// was compacted.
+    /// The reason for the end of the stream. A new stream can go on at the last position, unless
+    /// that was compacted.
     pub async fn next(&mut self) -> Result<Option<HistoryPage>, StoreError> {
         loop {
             if self.is_live && self.rest.is_empty() && self.last_read.elapsed() >= LIVE_PAUSE {
@@ -432,7 +437,8 @@ impl HistoryReader {
         }
     }
 
-    /// Leaves out commands beyond the limit.
+    /// Counts the commands of a page against the limit, and leaves out those beyond it. At the
+    /// limit the stream ends after the last command.
     fn cut(&mut self, page: &mut HistoryPage) {
         let Some(limit) = &mut self.limit else { return };
         let most = usize::try_from(*limit).unwrap_or(usize::MAX);
@@ -449,7 +455,8 @@ impl HistoryReader {
         }
     }
 
-    /// Whether the stream has ended.
+    /// Whether the stream has ended: no part follows. Always false for a live stream without a
+    /// limit.
     pub fn is_finished(&self) -> bool {
         self.has_begun && self.reading.is_none() && (self.limit == Some(0) || (!self.is_live && self.rest.is_empty()))
     }
@@ -466,7 +473,8 @@ impl HistoryReader {
         }))
     }
 
-    /// Ready when new changes may have come. Only for a live stream that has nothing now.
+    /// Ready when a live stream should be read again: new changes may have come, or a message
+    /// without changes is due. Pending for ever for other streams, and once the limit is reached.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_live || self.limit == Some(0) {
             return Poll::Pending;
@@ -494,7 +502,7 @@ impl HistoryReader {
     ///
     /// # Errors
     ///
-    /// If it may not read all of the targets any more: the stream must end then.
+    /// If the principal may not read all of the targets any more: the stream must end then.
     pub fn rejudge(&self, node: &Node, ctx: &RequestContext) -> Result<(), NodeError> {
         self.wanted.permit(node, ctx)
     }

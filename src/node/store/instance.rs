@@ -15,16 +15,16 @@ use headwater_storage::{ReadView, StorageError};
 use headwater_types::catalog::{CatalogNode, Check, CheckServiceNode, Service};
 use headwater_types::{KeyRange, LogIndex};
 
-/// A node with all checks on it.
+/// A node of the catalog with all checks on it; `None` if the node did not exist.
 type NodeRows = Option<(Arc<CatalogNode>, Vec<Arc<Check>>)>;
 
-/// Instances at one point, with the nodes that were read for them.
+/// Reads instances at one point. Keeps the nodes and checks that it has read for them.
 pub(super) struct Instances<'v, 'db> {
     view: &'v ReadView<'db>,
     at: At,
     nodes: HashMap<String, NodeRows>,
-    /// Removed checks by node: id of the instance, empty for a check of the node, and log index of
-    /// the removal.
+    /// Removed checks by node. Each has the id of its instance, empty for a check of the node
+    /// itself, and the log index of its removal.
     removed: HashMap<String, Vec<(String, LogIndex)>>,
 }
 
@@ -33,7 +33,8 @@ impl<'v, 'db> Instances<'v, 'db> {
         Self { view, at, nodes: HashMap::new(), removed: HashMap::new() }
     }
 
-    /// The instance of an id on a node, if it existed.
+    /// The instance with this id on a node; `None` if the instance or the node did not exist at the
+    /// point.
     pub(super) fn find(&mut self, node: &str, id: &str) -> Result<Option<Arc<CheckServiceNode>>, StorageError> {
         let key = on_node_key(node, id);
         let Some(version) = self.view.lookup(Table::CatalogService, &key, self.at.lookup)? else { return Ok(None) };
@@ -41,7 +42,8 @@ impl<'v, 'db> Instances<'v, 'db> {
         self.complete(service, &key)
     }
 
-    /// The instance of a row with the key `key`.
+    /// The instance of the row `service`, which has the key `key`: adds its node and its checks.
+    /// `None` if the node did not exist.
     pub(super) fn complete(
         &mut self,
         service: Arc<Service>,
@@ -61,8 +63,8 @@ impl<'v, 'db> Instances<'v, 'db> {
         Ok(Some(Arc::new(CheckServiceNode { node: Arc::clone(node), service, checks })))
     }
 
-    /// The log index of the last change of an instance, its node or its checks; those that were
-    /// removed count as long as history has their removal.
+    /// The log index of the last change of an instance, its node or its checks. The removal of a
+    /// check counts for as long as history has it.
     pub(super) fn changed_at(&mut self, instance: &CheckServiceNode) -> Result<LogIndex, StorageError> {
         let node = &instance.node.name;
         if !self.removed.contains_key(node) {

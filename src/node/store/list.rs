@@ -33,7 +33,7 @@ pub struct StoreEntity {
     pub index: LogIndex,
 }
 
-/// The page that a read gathers.
+/// The page that one read fills, from one or several targets.
 pub(super) struct Page {
     entities: Vec<StoreEntity>,
     count_max: usize,
@@ -50,9 +50,9 @@ impl Page {
         Self { entities: Vec::new(), count_max, bytes: 0, last: Vec::new(), is_cut: false }
     }
 
-    /// Position of the last entity in this page: the next page begins right after it. Empty if the
-    /// page has nothing of the target. `None` if nothing of the target was left out. Takes the
-    /// position: call it once for each target.
+    /// If entities of the present target were left out, the position after which the next page
+    /// begins. It is that of the target's last entity in this page, or empty if there is none.
+    /// `None` if nothing was left out. Takes the position: call it once for each target.
     pub(super) fn cut(&mut self) -> Option<Vec<u8>> {
         self.is_cut.then(|| std::mem::take(&mut self.last))
     }
@@ -65,7 +65,8 @@ impl Page {
         self.entities.len() >= self.count_max || self.bytes >= STORE_PAGE_BYTES_MAX
     }
 
-    /// Adds an entity. False if the page was full before: the entity is left out.
+    /// Adds an entity with the position `last` and `bytes` of data. False if the page was full
+    /// before: the entity is left out.
     fn push(&mut self, last: &[u8], bytes: usize, entity: StoreEntity) -> bool {
         if self.is_full() {
             self.is_cut = true;
@@ -79,7 +80,8 @@ impl Page {
     }
 }
 
-/// Adds the entities of a target after `after` to the page, until it is full.
+/// Adds the entities of a target after the position `after` to the page, until the page is full. An
+/// empty position begins with the first entity.
 pub(super) fn list(view: &ReadView<'_>, at: At, target: &StoreTarget, after: &[u8], page: &mut Page) -> Found<()> {
     page.last = after.to_vec();
     match target.space {
@@ -92,7 +94,7 @@ pub(super) fn list(view: &ReadView<'_>, at: At, target: &StoreTarget, after: &[u
     Ok(Ok(()))
 }
 
-/// The keys of `range` after `after`.
+/// The keys of the interval `range` after the key `after`. A single key is returned as it is.
 fn rest_of(range: KeyRange, after: &[u8]) -> KeyRange {
     match range {
         KeyRange::Span { start, end } if start[..] <= *after => {

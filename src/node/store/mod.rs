@@ -74,7 +74,7 @@ impl StoreTarget {
         }
     }
 
-    /// The intervals that must be readable.
+    /// The intervals that the principal must be able to read.
     fn wanted(&self) -> Vec<(Space, KeyRange)> {
         let Self { space, name, depth } = self;
         if *space == EntitySpace::Kv && *depth == Depth::Itself && !name.is_empty() {
@@ -84,7 +84,7 @@ impl StoreTarget {
     }
 }
 
-/// The rights that a request about these targets needs.
+/// The intervals that the principal must be able to read for a request.
 #[derive(Clone, Debug)]
 struct Wanted {
     intervals: Vec<(Space, KeyRange)>,
@@ -95,20 +95,23 @@ impl Wanted {
         Self { intervals: targets.iter().flat_map(StoreTarget::wanted).collect() }
     }
 
+    /// Checks that the principal may read all of the intervals.
+    ///
     /// # Errors
     ///
-    /// If the principal is not authenticated, or may not read all of it.
+    /// If the principal is not authenticated, or may not read all of them.
     fn permit(&self, node: &Node, ctx: &RequestContext) -> Result<(), NodeError> {
         rights::permit(node, ctx, &self.intervals)
     }
 }
 
-/// A point of a view at which entities are read.
+/// The point of history at which a view is read.
 #[derive(Clone, Copy, Debug)]
 struct At {
     /// The log index.
     index: LogIndex,
-    /// The point for lookups: caches of the newest state serve only [`NEWEST`].
+    /// The index for lookups: [`NEWEST`] for the newest state, because its caches serve only that,
+    /// otherwise `index`.
     lookup: LogIndex,
 }
 
@@ -122,16 +125,17 @@ impl At {
     }
 }
 
-/// The place at which a further page of a read begins.
+/// The position at which a further page of a read begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorePage {
     /// The lineage of the index.
     pub epoch: StoreEpoch,
-    /// The state that all pages show.
+    /// Log index of the state that all pages show.
     pub at: LogIndex,
     /// Number of the target that is continued, from 0.
     pub target: usize,
-    /// The last entity of the page before, in a form of its own. Empty: none of this target.
+    /// The position of the last entity of the page before, opaque to clients. Empty: the target
+    /// begins with its first entity.
     pub after: Vec<u8>,
 }
 
@@ -140,9 +144,11 @@ pub struct StorePage {
 pub struct StoreQuery {
     /// The entities; at least one target.
     pub targets: Vec<StoreTarget>,
-    /// The point of history; `None` for the newest state.
+    /// The point of history; `None` for the newest state. Ignored if there is a `page`, which has
+    /// its own.
     pub at: Option<Point>,
-    /// Most entities of the page, count; zero for the default.
+    /// Most entities of the page, count; zero for the default. A number above `STORE_PAGE_MAX`
+    /// counts as that.
     pub page_size: usize,
     /// The page to read; `None` for the first.
     pub page: Option<StorePage>,
@@ -159,9 +165,9 @@ pub struct StoreRead {
     pub revision: Revision,
     /// Time of the last change of the state, milliseconds since the Unix epoch; zero if unknown.
     pub unix_ms: u64,
-    /// The entities, in the order of the targets.
+    /// The entities of the page, in the order of the targets.
     pub entities: Vec<StoreEntity>,
-    /// The place of the next page; `None` after the last.
+    /// The position of the next page; `None` after the last.
     pub next: Option<StorePage>,
 }
 
@@ -240,8 +246,8 @@ impl Store<'_> {
         read.await?.value
     }
 
-    /// Waits for the newest state if this member has not reached a point, which another member may
-    /// have shown.
+    /// If `at` is an index that this member has not applied, waits for the newest acknowledged
+    /// state: another member may have shown that index.
     async fn await_point(self, ctx: &RequestContext, at: Option<Point>) -> Result<(), NodeError> {
         if let Some(Point::Index(position)) = at
             && position.index > self.node.applied_index()

@@ -10,9 +10,10 @@ use headwater_storage::state::{CommandWalk, HistorySpan, Table, Tables};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::{ClusterEvent, ClusterMember, LeaseId, LogIndex, NodeId};
 
-/// Records of history that are searched for one answer, count.
+/// Most records of history that one search visits, count; the last command may exceed it.
 const SEARCHED_MAX: usize = 2_000_000;
 
+/// The table with the events of leases and members.
 pub(super) const TABLES: Tables = Tables::of(&[Table::ClusterEvents]);
 
 /// A lease as it was at some index.
@@ -24,7 +25,7 @@ pub(super) struct PastLease {
     pub(super) granted: LogIndex,
 }
 
-/// The leases at a point.
+/// The leases that existed at a point, without the store's own deadlines.
 pub(super) fn leases(view: &ReadView<'_>, at: At) -> Found<BTreeMap<LeaseId, PastLease>> {
     let mut leases = BTreeMap::new();
     view.leases(|id, lease| {
@@ -55,7 +56,7 @@ pub(super) fn leases(view: &ReadView<'_>, at: At) -> Found<BTreeMap<LeaseId, Pas
     Ok(Ok(leases))
 }
 
-/// The members at a point, with the index of their last change; zero if it is unknown.
+/// The members at a point, each with the log index of its last change; zero if that is unknown.
 pub(super) fn members(view: &ReadView<'_>, at: At) -> Found<BTreeMap<NodeId, (Arc<ClusterMember>, LogIndex)>> {
     let present = headwater_raft::members_of(view)?.into_iter();
     let mut members: BTreeMap<_, _> = present.map(|member| (member.id, (Arc::new(member), LogIndex::ZERO))).collect();
@@ -93,7 +94,8 @@ fn too_far(at: At) -> StoreError {
     StoreError::TooFar { index: at.index, searched: SEARCHED_MAX }
 }
 
-/// Visits the events after a point. Returns whether it has visited all of them.
+/// Visits the events after a point, oldest first. False if there are more records than a search
+/// visits.
 fn later_events(view: &ReadView<'_>, at: At, mut visit: impl FnMut(ClusterEvent)) -> Result<bool, StorageError> {
     if at.is_newest() {
         return Ok(true);
@@ -108,15 +110,16 @@ fn later_events(view: &ReadView<'_>, at: At, mut visit: impl FnMut(ClusterEvent)
     Ok(true)
 }
 
-/// A member before some command.
+/// The state of one member right before a command.
 pub(super) enum Earlier {
     /// The member, as the command at this index left it.
     Found(Arc<ClusterMember>, LogIndex),
-    /// It did not exist.
+    /// The member did not exist.
     Missing,
-    /// Unknown: its last change before the command is older than history.
+    /// Unknown: the member's last change before the command, if any, is older than history.
     Compacted,
-    /// Unknown: its last change before the command was not among the last `SEARCHED_MAX` records.
+    /// Unknown: the member's last change before the command was not found among the `SEARCHED_MAX`
+    /// records before it.
     TooFar,
 }
 

@@ -12,14 +12,15 @@ use headwater_types::{LogIndex, Revision};
 /// A point of history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// The state after the entry at an index.
+    /// The state right after the log entry at an index.
     Index(Position),
     /// The state at a time, milliseconds since the Unix epoch: after the last command that was
     /// proposed at it or before.
     UnixMs(u64),
 }
 
-/// The log index of a point; of the newest state for `None`.
+/// The log index of a point; of the newest state for `None`. The inner error if the point is of
+/// another lineage, newer than the view, or older than history.
 pub(super) fn resolve(view: &ReadView<'_>, point: Option<Point>) -> Found<LogIndex> {
     let (oldest, newest) = (view.head().compacted_index(), view.applied());
     let compacted = |index| compacted(view, index).map(Err);
@@ -44,14 +45,14 @@ pub(super) fn resolve(view: &ReadView<'_>, point: Option<Point>) -> Found<LogInd
     }
 }
 
-/// The refusal of a point before the beginning of history.
+/// The error for a point before the beginning of history; `index` is `None` if the point is a time.
 pub(super) fn compacted(view: &ReadView<'_>, index: Option<LogIndex>) -> Result<StoreError, StorageError> {
     let oldest = view.head().compacted_index();
     let oldest_unix_ms = view.last_command(oldest)?.map_or(0, |command| command.head.unix_ms);
     Ok(StoreError::Compacted { index, oldest, oldest_unix_ms })
 }
 
-/// The KV revision of the state at `index`, which can be read. A binary search.
+/// The KV revision of the state at `index`, which must be readable. A binary search.
 pub(super) fn revision_at(view: &ReadView<'_>, index: LogIndex) -> Result<Revision, StorageError> {
     let first = view.head().compaction.map_or(Revision::INITIAL, |point| point.revision);
     let (mut known, mut young) = (first.get(), view.revision().get() + 1);

@@ -1,4 +1,4 @@
-//! Approximate sizes of entities and changes in messages: they end pages and messages in time.
+//! Approximate sizes of entities and changes in messages, bytes. Pages and messages end by them.
 
 use headwater_storage::state::CatalogRow;
 use headwater_types::catalog::CheckServiceNode;
@@ -11,13 +11,13 @@ pub(super) fn entity(name: &str) -> usize {
     ENTITY_BYTES + 2 * name.len()
 }
 
-/// Size of a change without the values of its states.
+/// Size of a change without the values of its states. With `names_only` it has no states.
 pub(super) fn change(name: &str, names_only: bool) -> usize {
     let states = if names_only { 0 } else { 2 * entity(name) };
     ENTITY_BYTES / 2 + name.len() + states
 }
 
-/// Size of the rows of an instance.
+/// Size of an instance: the rows of its service, node and checks.
 pub(super) fn instance(instance: &CheckServiceNode) -> usize {
     let CheckServiceNode { node, service, checks } = instance;
     let checks: usize = checks.iter().map(|check| ENTITY_BYTES + check.encode().len()).sum();

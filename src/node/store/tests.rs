@@ -40,7 +40,7 @@ impl Bed {
         bed
     }
 
-    /// Applies a command, which was proposed at its index in seconds.
+    /// Applies a command with its log index as the time of its proposal, in seconds.
     fn apply(&mut self, command: Command) -> LogIndex {
         let at = (self.applied + 1) * 1000;
         self.propose(Proposal::new(at, command))
@@ -113,7 +113,7 @@ impl Bed {
         })
     }
 
-    /// The pages of the history of a target after an index, as a stream reads them.
+    /// The pages of the history of a target between two indexes, as a stream reads them.
     fn pages(&self, text: &str, between: (u64, u64), is_backward: bool, names_only: bool) -> Vec<HistoryPage> {
         let filter = Filter { targets: vec![target(text)], faces: Vec::new(), names_only };
         let point = |index| Some(Point::Index(Position { index: LogIndex(index), epoch: None }));

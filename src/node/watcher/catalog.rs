@@ -22,13 +22,14 @@ use headwater_types::entity::{part_of, segment_of};
 use headwater_types::limits::ENTITY_KNOWN_KEYS_MAX;
 use headwater_types::{KeyRange, LogIndex};
 
-/// Most commands that are searched for a removed instance, count. Followers are only a few commands
-/// behind.
+/// Most commands of history that are searched for changed or removed instances, count. Followers
+/// are usually only a few commands behind.
 const SEARCHED_COMMANDS_MAX: usize = 256;
-/// Most bytes written by the searched commands.
+/// Most bytes of values written by the searched commands.
 const SEARCHED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The decoded parts of a name.
+/// The decoded parts of a name; none for the empty name. A part that cannot be decoded becomes a
+/// text that no name has.
 pub(in super::super) fn parts(name: &str) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
@@ -45,7 +46,7 @@ pub(in super::super) fn segment(part: &str) -> String {
 
 /// Instances by service, node and id.
 pub(super) struct ServiceSpace {
-    /// The key of an instance that existed lately, by its service.
+    /// Cache from a service to the key of an instance that it had lately.
     known_keys: Cache<String, Bytes>,
 }
 
@@ -56,7 +57,8 @@ impl Default for ServiceSpace {
 }
 
 impl ServiceSpace {
-    /// Whether the instance with this key existed at `at`, and belonged to the service.
+    /// Whether the instance with this key existed at `at`, and belonged to the service. If so,
+    /// remembers the key.
     fn was_of(&self, view: &ReadView<'_>, service: &str, key: &Bytes, at: LogIndex) -> Result<bool, StorageError> {
         let Some(version) = view.lookup(Table::CatalogService, key, at)? else { return Ok(false) };
         let row = view.load_one(&version)?.row::<Service>(version.index)?;

@@ -10,7 +10,7 @@ use headwater_storage::{ReadView, StorageError};
 use headwater_stream::{ClusterChanges, ClusterSubject, EventPublisher, Feed};
 use headwater_types::{ClusterEvent, LeaseId, LogIndex};
 
-/// The name of an id.
+/// The name of a lease or a member with this id: sixteen hexadecimal digits, in lower case.
 pub(in super::super) fn name(id: u64) -> String {
     format!("{id:016x}")
 }
@@ -90,7 +90,7 @@ impl Space for LeaseSpace {
     }
 }
 
-/// The id in a name; `None` for any other text.
+/// The inverse of [`name`]; `None` for any other text.
 pub(in super::super) fn id(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok().filter(|id| name(*id) == text)
 }

@@ -22,12 +22,14 @@ use headwater_types::limits::{ENTITY_BACKLOG_MAX, ENTITY_MERGED_CHANGES_MAX, ENT
 /// No limit: above every index.
 const EVERYTHING: LogIndex = LogIndex(u64::MAX);
 
-/// Encoded changes, in order: whole groups, or parts of one.
+/// Encoded changes, in order. Each item is a whole group or a part of one; the change that closes a
+/// group says so itself.
 pub type ChangeGroups = Vec<Arc<[Bytes]>>;
 
-/// A follower of any space.
+/// A follower of an entity in any space.
 pub(super) trait EntityFollower: Send {
-    /// The next changes; `None` if there are none now.
+    /// The next changes; `None` if there are none now. The error is the reason for which the stream
+    /// ended.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<ChangeGroups>, CloseReason>>;
 }
 
@@ -35,12 +37,12 @@ pub(super) trait EntityFollower: Send {
 pub(super) enum Phase {
     /// The state is being sent.
     State(Box<Sending>),
-    /// The missed changes are sent, as one group that ends at `through`. `held` is a change that is
-    /// not sent yet: the last one of the group must close it.
+    /// The missed changes are being sent, as one group that ends at `through`. `held` is a change
+    /// that is not sent yet, because the last one must close the group.
     Missed { through: LogIndex, held: Option<Bytes> },
-    /// This group is sent, before the changes of commits.
+    /// This group is sent next, before the changes of commits.
     First(Arc<[Bytes]>),
-    /// The changes of new commits are sent.
+    /// The changes of new commits are sent as they come.
     Live,
 }
 
@@ -82,8 +84,8 @@ impl<S: Space> EntityFollower for Follower<S> {
 }
 
 impl<S: Space> Follower<S> {
-    /// The next waiting commits, at most `count`, none beyond `through`. Stops early at
-    /// `ENTITY_MERGED_CHANGES_MAX` changes.
+    /// Takes the next waiting commits, at most `count`, none beyond `through`. Stops early once
+    /// they have `ENTITY_MERGED_CHANGES_MAX` changes.
     fn take(&mut self, count: usize, through: LogIndex) -> Result<Vec<Item<S::Topic>>, CloseReason> {
         let mut items = Vec::new();
         let mut changes = 0;
@@ -128,8 +130,9 @@ impl<S: Space> Follower<S> {
         }
     }
 
-    /// The combined changes of `items` and of further waiting commits up to `limit`. If the state
-    /// after them was compacted, all commits up to the compaction point are included.
+    /// The combined changes of `items` and of further waiting commits up to `limit`, and the
+    /// position after them. If the state after them was compacted, the commits up to the compaction
+    /// point are included, even beyond `limit`.
     async fn together(
         &mut self,
         mut items: Vec<Item<S::Topic>>,
@@ -204,8 +207,9 @@ impl<S: Space> Follower<S> {
         }
     }
 
-    /// The end of the group of missed changes. If there were none, it is the entity itself: a first
-    /// group must not be empty.
+    /// Closes the group of missed changes at `through`: returns its last change, with the position.
+    /// Without missed changes that is the state of the entity itself, because a first group must
+    /// not be empty.
     fn close_missed(&mut self, through: LogIndex) -> Result<Arc<[Bytes]>, CloseReason> {
         let Phase::Missed { held, .. } = &mut self.phase else { return Ok(Vec::new().into()) };
         let held = held.take();

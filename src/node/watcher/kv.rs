@@ -1,5 +1,5 @@
-//! The space of keys: a key is an element named by its parts, and so is every part of a key up to a
-//! slash.
+//! The space of keys. A key is an element named by its parts. Every prefix of a key that a slash
+//! follows is an element, too: a directory.
 //!
 //! History decides whether a directory existed: one key below it is enough. Such a key is
 //! remembered, because a scan for one may have to skip any number of removed keys.
@@ -40,7 +40,7 @@ impl KvSpace {
     }
 }
 
-/// The key of a valid name.
+/// The key of a name. Panics if the name is not valid.
 pub(in super::super) fn key(name: &str) -> Vec<u8> {
     key_of(name).expect("invariant: names are checked where they come in, and made by name_of elsewhere")
 }
@@ -65,8 +65,8 @@ impl Space for KvSpace {
         events.kv()
     }
 
-    /// One interval, from the key itself to the last one below it. The follower skips the keys
-    /// in it that are not below.
+    /// One interval, from the key itself to the last key below it. Some keys in between are not
+    /// below the root: the follower skips them.
     fn subject(&self, root: &str) -> KeyRange {
         match prefix(root) {
             None => KeyRange::One(key(root).into()),
@@ -156,7 +156,7 @@ impl Space for KvSpace {
     }
 }
 
-/// Lists the children of a prefix, and skips all that is below each.
+/// Lists the children of the directory with this prefix. Skips everything below each child.
 fn list_children(
     view: &ReadView<'_>,
     prefix: Bytes,

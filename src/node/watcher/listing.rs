@@ -23,13 +23,15 @@ pub(super) struct Sending {
     next: usize,
     /// Elements that changed since the listing was made, encoded.
     changed: BTreeMap<String, Bytes>,
-    /// Elements that were removed since, with everything below.
+    /// Elements that were removed since the listing was made. Everything below them was removed,
+    /// too.
     gone: HashSet<String>,
-    /// The next element. It is sent once it is known whether it is the last.
+    /// An element that was taken but not sent yet: it is sent once it is known whether it is the
+    /// last.
     held: Option<Bytes>,
     /// The position of the state that is being sent.
     position: Position,
-    /// The memory of `changed`.
+    /// The memory of `changed` and `gone`.
     _share: StateShare,
 }
 
@@ -68,7 +70,7 @@ impl Sending {
         Ok(Self { listing, next: 0, changed, gone, held: None, position, _share: share })
     }
 
-    /// The next page, and whether it was the last one.
+    /// The next page, and whether it is the last one. The last page closes the group.
     pub(super) fn page(&mut self, encoder: &dyn ElementEncoder) -> (Arc<[Bytes]>, bool) {
         let mut page = Vec::with_capacity(PAGE_ELEMENTS_MAX);
         while page.len() < PAGE_ELEMENTS_MAX {
@@ -91,7 +93,7 @@ impl Sending {
         (page.into(), false)
     }
 
-    /// The next element of listing and changes, in the order of names.
+    /// Takes the next element of listing and changes, in the order of names; `None` after the last.
     fn take(&mut self) -> Option<Bytes> {
         loop {
             let is_changed_first = match (self.listing.get(self.next), self.changed.first_key_value()) {

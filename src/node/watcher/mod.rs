@@ -84,19 +84,19 @@ pub enum EntityError {
     /// An error of the request path.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// The position is of another lineage: begin with the state.
+    /// The position is of another lineage. The client must begin with the state.
     #[error("the marker is from another cluster, or from before a backup was restored; begin without a marker")]
     OtherEpoch,
     /// The position is older than the kept history. The client must begin with the state.
     #[error("what came after the marker was compacted; begin without a marker")]
     Compacted,
-    /// The position is newer than everything in the store.
+    /// The position is newer than everything in the store. The client must begin with the state.
     #[error("the marker is newer than the store, which has lost what the marker stands for; begin without a marker")]
     Future,
     /// Rights have changed since the position. The client must begin with the state.
     #[error("rights have changed since the marker; begin without a marker")]
     OtherRights,
-    /// The state exceeds the limit of a stream.
+    /// The state exceeds [`ENTITY_STATE_BYTES_MAX`].
     #[error(
         "the entity has more than {ENTITY_STATE_BYTES_MAX} bytes of state; follow parts of it, or begin with \"now\""
     )]
@@ -144,7 +144,7 @@ impl EntityWatch {
     }
 }
 
-/// The entities that this node's streams follow.
+/// The entities that this node's streams follow, or followed lately.
 #[derive(Default)]
 pub(super) struct Entities {
     kv: Registry<KvSpace>,
@@ -156,8 +156,8 @@ pub(super) struct Entities {
 }
 
 impl Entities {
-    /// Evicts the states that were listed more than `LISTING_KEPT` ago, and drops entities without
-    /// followers.
+    /// Evicts the states that were listed more than `LISTING_KEPT` ago. Drops the entities that
+    /// then have neither followers nor cached states.
     pub(super) fn sweep(&self, now: Instant) {
         self.kv.sweep(now);
         self.resources.sweep(now);

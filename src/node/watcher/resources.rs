@@ -25,7 +25,8 @@ const NOBODY: &str = "\0";
 #[derive(Default)]
 pub(super) struct ResourceSpace;
 
-/// The decoded parts of a name, group first; fewer for a directory.
+/// The decoded parts of a name, group first: six for a resource, fewer for a directory. A part that
+/// cannot be decoded, or is the wildcard, becomes one that no resource has.
 pub(in super::super) fn parts(name: &str) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
@@ -46,8 +47,8 @@ pub(in super::super) fn name(id: &ResourceId) -> String {
     names.join("/")
 }
 
-/// The selector of the resources at or below the name with these parts. It takes the resource's
-/// name for a prefix, so it may select more.
+/// A selector that covers the resources at or below the name with these parts. It takes a sixth
+/// part, the resource's name, for a prefix, so it may select more.
 pub(in super::super) fn selector(parts: &[String]) -> Selector {
     let part = |number: usize| parts.get(number).map_or(WILDCARD, String::as_str);
     Selector {
@@ -57,7 +58,8 @@ pub(in super::super) fn selector(parts: &[String]) -> Selector {
     }
 }
 
-/// The keys of the resource with a name, or of all resources below it.
+/// The keys of the resource with a name, or of all resources below it. Parts after the sixth are
+/// ignored.
 pub(in super::super) fn key_range(name: &str) -> KeyRange {
     let mut parts = parts(name);
     parts.truncate(PARTS);
@@ -72,14 +74,15 @@ pub(in super::super) fn key_range(name: &str) -> KeyRange {
     }
 }
 
-/// Whether the resource has the name or is below it.
+/// Whether the resource has the name with these parts, or is below it.
 pub(in super::super) fn matches(parts: &[String], resource: &Resource) -> bool {
     parts.len() <= PARTS
         && selector(parts).matches(&resource.id)
         && parts.get(5).is_none_or(|name| *name == resource.id.name)
 }
 
-/// Any resource at the name or below it, in the state at `at`.
+/// Some resource that has the name with these parts or is below it, in the state at `at`; `None` if
+/// there is none.
 fn find(view: &ReadView<'_>, parts: &[String], at: LogIndex) -> Result<Option<Resource>, StorageError> {
     let mut found = None;
     if parts.len() > PARTS {

@@ -12,8 +12,9 @@ use headwater_types::entity::{key_of, part_of};
 use headwater_types::limits::ENTITY_DEPTH_MAX;
 use headwater_types::{Access, KeyRange, LogIndex, Space};
 
-/// The intervals that must be readable. A stream that is not recursive also reveals which children
-/// have children, so it needs everything below the entity.
+/// The intervals that the principal must be able to read for a stream about `entity`. A stream that
+/// is not recursive also reveals which children have children, so it needs everything below the
+/// entity.
 pub(in super::super) fn wanted(entity: &Entity) -> Vec<(Space, KeyRange)> {
     match entity.space {
         EntitySpace::Kv => of_keys(&entity.name).into_iter().map(|range| (Space::Kv, range)).collect(),
@@ -60,7 +61,8 @@ fn parts(name: &str) -> Vec<String> {
     split.map(|segment| text(segment).map_or_else(|| "\0".to_owned(), |part| canonical(&part))).collect()
 }
 
-/// Checks that the principal may read all of the intervals.
+/// Checks that the principal may read all of the intervals. Without intervals, it must only be
+/// authenticated.
 ///
 /// # Errors
 ///

@@ -2,9 +2,10 @@
 //! elements.
 //!
 //! Owns the trait that a new space implements: the names of changed elements, the list of the
-//! state, and the existence of an element at a point of history. Invariant: `touched` and `list`
-//! use the same names, and `is_there` answers for every index from the compaction point on, so that
-//! the effect of a change on the tree follows from history alone.
+//! state, and the existence of an element at a point of history. Invariants: `touched` and `list`
+//! use the same names. Where a change does not show whether its element existed before, `is_there`
+//! answers for every index from the compaction point on. So the effect of a change on the tree
+//! follows from history alone.
 
 use std::sync::Arc;
 
@@ -45,20 +46,21 @@ pub enum ElementData {
 /// The effect of one change on one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Touched {
-    /// The element's data after the change; `None` if it has no data of its own then.
+    /// The element's data after the change; `None` if the element does not exist by itself then.
     pub(super) data: Option<ElementData>,
     /// Whether the element existed by itself before the change; `None` if the change does not show
     /// that.
     pub(super) was_there: Option<bool>,
 }
 
-/// A space.
+/// A part of the store that is followed as a tree of elements. The empty name is the root of the
+/// tree.
 pub(super) trait Space: Send + Sync + 'static {
-    /// The topic of its changes.
+    /// The topic of the space's changes.
     type Topic: Recorded;
 
-    /// Whether the changes of a small commit need few reads, so that the calling thread computes
-    /// them. If not, a blocking thread computes those of every commit.
+    /// Whether computing the changes of a small commit needs few reads: the calling thread does it
+    /// then. Otherwise a blocking thread does it for every commit.
     const READS_LITTLE: bool = true;
 
     /// The topic's feed.
@@ -77,7 +79,8 @@ pub(super) trait Space: Send + Sync + 'static {
         emit: &mut dyn FnMut(String, Touched),
     ) -> Result<(), StorageError>;
 
-    /// Whether `name`, or an element below it, existed right after the command at `at`.
+    /// Whether `name`, or an element below it, existed right after the command at `at`. A space
+    /// without versions answers for the present state.
     fn is_there(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError> {
         Ok(self.read(view, name, at)?.is_some() || self.has_below(view, name, at)?)
     }
@@ -86,12 +89,13 @@ pub(super) trait Space: Send + Sync + 'static {
     fn has_below(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError>;
 
     /// The data of `name` itself right after the command at `at`; `None` if it did not exist by
-    /// itself.
+    /// itself. Leases and members have no versions: their spaces give the present data for any
+    /// `at`.
     fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError>;
 
-    /// Lists the present elements at `root` and below, or only the root and its children, in any
-    /// order, until `emit` returns `false`. A directory may be left out if an element below it is
-    /// listed.
+    /// Lists the present elements at `root` and, if `recursive`, all below it, otherwise its
+    /// children. Calls `emit` in any order until it returns `false`. A deeper element may be listed
+    /// in place of the directories above it.
     fn list(
         &self,
         view: &ReadView<'_>,
@@ -101,8 +105,8 @@ pub(super) trait Space: Send + Sync + 'static {
     ) -> Result<(), StorageError>;
 }
 
-/// Visits the live records of an interval at `at`, in the order of their keys, until `visit`
-/// returns false. The first loads are small, for callers that need one record.
+/// Visits the records of an interval that were live at `at`, in the order of their keys, until
+/// `visit` returns false. The first loads are small, for callers that need one record.
 pub(in super::super) fn each(
     view: &ReadView<'_>,
     table: Table,

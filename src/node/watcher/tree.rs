@@ -57,10 +57,12 @@ impl Scope {
     }
 }
 
-/// The elements touched after `before` up to `after`, by names relative to the root.
+/// The elements that a run of commits touched, by names relative to the root. Each has its first
+/// `was_there` and its last `data`.
 pub(super) type Changed = BTreeMap<String, Touched>;
 
-/// Adds the effect of a change to those of earlier changes.
+/// Adds the effect of a change to those of earlier changes. Ignores an element that is not below
+/// the root of `scope`, or the root itself.
 pub(super) fn add(changed: &mut Changed, scope: &Scope, name: &str, touched: Touched) {
     let Some(element) = relative(name, &scope.root) else { return };
     match changed.get_mut(element) {
@@ -72,8 +74,9 @@ pub(super) fn add(changed: &mut Changed, scope: &Scope, name: &str, touched: Tou
     }
 }
 
-/// The changes of the tree from the state at `before` to that at `after`. `before` is `None` if
-/// that state cannot be read any more; then some of the reported elements may be unchanged.
+/// The changes of the tree from the state at `before` to that at `after`, in the order of names.
+/// `changed` has the elements that were touched in between. `before` is `None` if that state cannot
+/// be read any more; then some of the reported elements may be unchanged.
 pub(super) fn differences<S: Space>(
     space: &S,
     view: &ReadView<'_>,
@@ -138,7 +141,8 @@ impl<S: Space> Tree<'_, '_, S> {
         }
     }
 
-    /// `element` exists now, and so do all elements above it: reports those that are new.
+    /// `element` exists now, and so do all elements above it: reports those that did not exist
+    /// before, or may not have.
     fn come(&mut self, mut element: Option<&str>) -> Result<(), StorageError> {
         while let Some(here) = element {
             if self.changed.contains_key(here) || self.reported.contains_key(here) {
@@ -191,7 +195,7 @@ impl<S: Space> Tree<'_, '_, S> {
         Ok(is)
     }
 
-    /// Whether it existed at `before`; `None` if that is unknown.
+    /// Whether `element`, or one below it, existed at `before`; `None` if that is unknown.
     fn was(&mut self, element: &str) -> Result<Option<bool>, StorageError> {
         if self.changed.get(element).is_some_and(|touched| touched.was_there == Some(true)) {
             return Ok(Some(true));

@@ -24,8 +24,8 @@ use headwater_types::limits::{ENTITY_STATE_BYTES_MAX, LISTING_KEPT};
 
 /// A face's encoding of changes. All followers of an entity share the result.
 pub trait ElementEncoder: Send + Sync + 'static {
-    /// Encodes a change. With `closes`, it is the last one of its group, and a client resumes after
-    /// that position.
+    /// Encodes a change. With `closes`, the change is the last one of its group, and a client
+    /// resumes after that position.
     fn encode(&self, change: &ElementChange, closes: Option<Position>) -> Bytes;
 
     /// Re-encodes a change that was encoded without a position: it now closes its group at
@@ -33,10 +33,11 @@ pub trait ElementEncoder: Send + Sync + 'static {
     fn close(&self, encoded: Bytes, closes: Position) -> Bytes;
 }
 
-/// The state of an entity: encoded changes by name. None of them closes the group.
+/// The state of an entity: each element, encoded as a change, by its name relative to the entity.
+/// None of them closes the group.
 pub(super) type Listing = Arc<Entries<String, Bytes>>;
 
-/// A followed entity.
+/// A followed entity, with its cached states.
 pub(super) struct Watched<S: Space> {
     /// Number under which each commit keeps its changes encoded for this entity
     /// ([`Commit::derived`](headwater_stream::Commit::derived)). Never used for another entity.
@@ -142,7 +143,8 @@ impl<S: Space> Watched<S> {
         differences(&*self.space, view, &self.scope, &changed, before, after)
     }
 
-    /// Encodes changes as a group. The last one closes it if there is a position.
+    /// Encodes changes as a group. With `closes`, the last change closes the group at that
+    /// position.
     pub(super) fn encode_group(&self, changes: &[ElementChange], closes: Option<Position>) -> Arc<[Bytes]> {
         let last = changes.len().saturating_sub(1);
         let encode = |(number, change)| self.encoder.encode(change, closes.filter(|_| number == last));
@@ -160,7 +162,9 @@ impl<S: Space> Watched<S> {
         Ok(ElementChange { element: String::new(), state })
     }
 
-    /// Lists and encodes the state. Its memory is taken from `share`.
+    /// Lists and encodes the state. Its memory is taken from `share`. The inner error is
+    /// [`EntityError::TooLarge`], or [`NodeError::TooManyRequests`] if the memory budget is
+    /// exhausted.
     pub(super) fn list(
         &self,
         view: &ReadView<'_>,
@@ -226,7 +230,7 @@ impl<S: Space + Default> Default for Registry<S> {
 }
 
 impl<S: Space> Registry<S> {
-    /// The record of an entity, existing or new. `encoder` is used for a new one only.
+    /// The entity of `scope`, known or new. `encoder` is used for a new one only.
     pub(super) fn get(
         &self,
         scope: Scope,
@@ -255,7 +259,7 @@ impl<S: Space> Registry<S> {
         }
     }
 
-    /// Evicts the states without readers.
+    /// Evicts every state that only the cache holds.
     pub(super) fn evict(&self) {
         let entities: Vec<_> = self.entities.lock().values().cloned().collect();
         for watched in entities {
@@ -263,8 +267,8 @@ impl<S: Space> Registry<S> {
         }
     }
 
-    /// Evicts the states that were listed more than [`LISTING_KEPT`] ago, and drops entities
-    /// without followers.
+    /// Evicts the states that were listed more than [`LISTING_KEPT`] ago. Drops the entities that
+    /// then have neither followers nor cached states.
     pub(super) fn sweep(&self, now: Instant) {
         let mut gone = Vec::new();
         self.entities.lock().retain(|_, watched| {

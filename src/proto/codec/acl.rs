@@ -22,7 +22,7 @@ pub fn encode_acl_row(row: &AclRow) -> Bytes {
     encode_message(FORMAT, &write_row(row))
 }
 
-/// Reads a row from the record with the log index `modified`.
+/// Decodes a row. `modified` is the log index of its record, and becomes the row's `modified`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Encoding of users, roles and principals: in storage, in commands and in proposals.
+//! Encoding of etcd's users and roles, of authentication's state, and of proposers: in storage, in
+//! commands and in proposals.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use headwater_types::{Access, KeyRange, LogIndex, Rights, Space};
 /// The only format of stored records so far.
 const FORMAT: u8 = 1;
 
-/// The bytes of a user.
+/// The bytes of a user of etcd's Auth, as they are stored.
 pub fn encode_user(user: &User) -> Bytes {
     let User { password, roles } = user;
     encode_message(FORMAT, &pb::AuthUser { password: write_secret(password.as_ref()), roles: roles.clone() })
@@ -32,7 +33,7 @@ pub fn decode_user(bytes: Bytes) -> Result<User, CodecError> {
     Ok(User { password: password.map(SecretHash), roles })
 }
 
-/// The bytes of a role.
+/// The bytes of a role of etcd's Auth, as they are stored.
 pub fn encode_role(role: &Role) -> Bytes {
     encode_message(FORMAT, &pb::AuthRole { permissions: role.permissions.iter().map(write_permission).collect() })
 }
@@ -47,7 +48,8 @@ pub fn decode_role(bytes: Bytes) -> Result<Role, CodecError> {
     Ok(Role { permissions: role.permissions.into_iter().map(read_permission).collect::<Result<_, _>>()? })
 }
 
-/// The bytes of [`AuthState`]: whether authentication is on, and the auth revision.
+/// The bytes of [`AuthState`], as they are stored: whether authentication is on, and the auth
+/// revision.
 pub fn encode_auth_state(state: AuthState) -> Bytes {
     encode_message(FORMAT, &pb::AuthState { enabled: state.enabled, revision: state.revision })
 }

@@ -19,13 +19,13 @@ use headwater_types::catalog::{
 /// The only format of stored rows so far.
 const FORMAT: u8 = 1;
 
-/// The bytes of a row: `modified` is left out if it is zero.
+/// The bytes of the row of a node. A `modified` of zero is left out.
 pub fn encode_node(row: &CatalogNode) -> Bytes {
     encode_message(FORMAT, &write_node(row))
 }
 
-/// Reads a row from the record with the log index `at`, which becomes `modified` if the bytes have
-/// none.
+/// Decodes the row of a node from its record with the log index `at`. If the bytes have no
+/// `modified`, it becomes `at`.
 ///
 /// # Errors
 ///
@@ -38,13 +38,13 @@ pub fn decode_node(bytes: Bytes, at: LogIndex) -> Result<CatalogNode, CodecError
     Ok(row)
 }
 
-/// The bytes of a row: `modified` is left out if it is zero.
+/// The bytes of the row of a service instance. A `modified` of zero is left out.
 pub fn encode_service(row: &Service) -> Bytes {
     encode_message(FORMAT, &write_service(row))
 }
 
-/// Reads a row from the record with the log index `at`, which becomes `modified` if the bytes have
-/// none.
+/// Decodes the row of a service instance from its record with the log index `at`. If the bytes have
+/// no `modified`, it becomes `at`.
 ///
 /// # Errors
 ///
@@ -57,13 +57,13 @@ pub fn decode_service(bytes: Bytes, at: LogIndex) -> Result<Service, CodecError>
     Ok(row)
 }
 
-/// The bytes of a row: `modified` is left out if it is zero.
+/// The bytes of the row of a check. A `modified` of zero is left out.
 pub fn encode_check(row: &Check) -> Bytes {
     encode_message(FORMAT, &write_check(row))
 }
 
-/// Reads a row from the record with the log index `at`, which becomes `modified` if the bytes have
-/// none.
+/// Decodes the row of a check from its record with the log index `at`. If the bytes have no
+/// `modified`, it becomes `at`.
 ///
 /// # Errors
 ///
@@ -76,13 +76,13 @@ pub fn decode_check(bytes: Bytes, at: LogIndex) -> Result<Check, CodecError> {
     Ok(row)
 }
 
-/// The bytes of a row: `modified` is left out if it is zero.
+/// The bytes of the row of a gateway. A `modified` of zero is left out.
 pub fn encode_gateway(row: &TerminatingGateway) -> Bytes {
     encode_message(FORMAT, &write_gateway(row))
 }
 
-/// Reads a row from the record with the log index `at`, which becomes `modified` if the bytes have
-/// none.
+/// Decodes the row of a gateway from its record with the log index `at`. If the bytes have no
+/// `modified`, it becomes `at`.
 ///
 /// # Errors
 ///
@@ -427,8 +427,8 @@ pub struct RecordedEvent {
     pub body: RecordedBody,
 }
 
-/// The subject matter of a recorded event: the names of its rows, or the table that changed. Only a
-/// removed instance is kept with its content.
+/// The content of a recorded event: the names of its rows, or the table that changed. Only a
+/// removed instance is kept with its last content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedBody {
     /// An instance that was written. Readers load the instance, its node and these checks from the
@@ -441,7 +441,7 @@ pub enum RecordedBody {
         /// Ids of the checks, in the order of the event.
         check_ids: Vec<String>,
     },
-    /// An instance that was removed from the subject, with its last content.
+    /// An instance that was removed, or has left the event's subject, with its last content.
     Gone {
         /// Name of the node.
         node: String,

@@ -18,21 +18,22 @@ use headwater_types::{
     Put, Revision, StoreEpoch, Supported, TrimHistory, Txn, TxnOp, ValueChoice, Version,
 };
 
-/// The versions that this code supports. Tests can start a node that supports less.
+/// The versions that this program supports, from the lowest to the highest. Tests can start a node
+/// that supports less.
 #[cfg(not(feature = "next-version"))]
 pub const NEWEST: Supported = Supported::RELEASE;
-/// The versions that this code supports: those of the stand-in for the next version.
+/// The versions that this program supports, built as the stand-in for the next version.
 #[cfg(feature = "next-version")]
 pub const NEWEST: Supported = Supported::NEXT;
 
 const WHAT: &str = "the command";
 
-/// The bytes of a proposal.
+/// The bytes of a proposal: the version that it needs, as one byte, then the message.
 ///
 /// # Errors
 ///
 /// [`CodecError::TooDeep`] if transactions are nested deeper than `limits::TXN_DEPTH_MAX`: no
-/// member could decode such a proposal.
+/// member could decode such a proposal. A [`Command::LeaseTxn`] counts as one more level.
 pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
     let command = match &proposal.command {
         Command::Bootstrap(epoch) => pb::proposal::Command::Bootstrap(pb::Bootstrap { epoch: epoch.get() }),
@@ -85,13 +86,14 @@ pub fn proposal_needs(bytes: &[u8]) -> Option<Version> {
     bytes.first().copied().map(Version::from_byte)
 }
 
-/// Reads a proposal. `None` for a command that this version does not know and that is marked as
-/// skippable: apply treats it like an empty log entry.
+/// Reads a proposal. `None` for an unknown command that is marked as skippable and needs no version
+/// above `supported`: apply treats it like an empty log entry.
 ///
 /// # Errors
 ///
-/// [`CodecError`] for anything else that a program that supports `supported` does not fully
-/// understand. The node must then stop, because other members may have applied it.
+/// [`CodecError`] for anything else that a program with the versions `supported` does not fully
+/// understand. A node that meets it in the log must stop, because other members may have applied
+/// it.
 pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Proposal>, CodecError> {
     let needs = proposal_needs(&bytes).ok_or(CodecError::Empty { what: WHAT })?;
     supported.check(WHAT, needs)?;
@@ -182,7 +184,7 @@ pub(super) fn unknown_format(what: &'static str, found: u8) -> CodecError {
 }
 
 /// Reads the message after the format byte, which must be `known`. Fields of type bytes share
-/// `bytes`.
+/// `bytes`. Unknown fields are ignored.
 pub(super) fn decode_message<M: Message + Default>(
     what: &'static str,
     known: u8,
@@ -237,7 +239,8 @@ pub(super) fn read_delete(delete: pb::DeleteRange) -> Result<DeleteRange, CodecE
     Ok(DeleteRange { range: read_range(delete.range, "DeleteRange.range")?, prev_kv: delete.prev_kv })
 }
 
-/// Encodes a transaction, which is nested at `depth`, 1 for the outermost one.
+/// Encodes a transaction that is nested at `depth`; the outermost one has depth 1.
+/// [`CodecError::TooDeep`] for a depth above [`TXN_DEPTH_MAX`], also of a transaction in it.
 pub(super) fn write_txn(txn: &Txn, depth: usize) -> Result<pb::Txn, CodecError> {
     if depth > TXN_DEPTH_MAX {
         return Err(CodecError::TooDeep { max: TXN_DEPTH_MAX });

@@ -1,4 +1,5 @@
-//! Commits, their outcomes, and the commits that are kept with their idempotency keys.
+//! Encoding of commits, of their outcomes, and of the commits that are kept with their idempotency
+//! keys.
 
 use bytes::Bytes;
 
@@ -20,7 +21,7 @@ use headwater_types::consul::{ConsulCommand, TxnFault};
 use headwater_types::resource::{ResourceId, ResourceOutcome, Selector};
 use headwater_types::{Command, Deleted, Feature, LeaseId, LogIndex, PutDone, Revision, StoreEpoch};
 
-/// First byte of a kept commit.
+/// The format byte of a kept commit, and of [`commit_body`].
 const FORMAT: u8 = Feature::Commits.since().byte();
 const WHAT: &str = "commit";
 
@@ -41,7 +42,8 @@ pub fn encode_kept_commit(kept: &KeptCommit) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, for bytes that are not a kept commit, and for a missing
+/// or unknown result.
 pub fn decode_kept_commit(bytes: Bytes) -> Result<KeptCommit, CodecError> {
     let message: pb::KeptCommit = decode_message(WHAT, FORMAT, bytes)?;
     Ok(KeptCommit {
@@ -53,7 +55,8 @@ pub fn decode_kept_commit(bytes: Bytes) -> Result<KeptCommit, CodecError> {
     })
 }
 
-/// The bytes by which two commits are compared: those of the conditions and operations.
+/// The conditions and operations of a commit as bytes, without its key. Commits with equal bytes
+/// ask for the same; the key holds a hash of them.
 pub fn commit_body(commit: &Commit) -> Bytes {
     let key = None;
     let Commit { conditions, operations, .. } = commit;

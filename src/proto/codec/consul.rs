@@ -1,4 +1,4 @@
-//! Encoding of Consul's keys and sessions: in storage, in commands and in outcomes.
+//! Encoding of Consul's keys, sessions and transactions: in storage, in commands and in outcomes.
 
 use bytes::Bytes;
 
@@ -25,7 +25,7 @@ pub fn encode_side(side: &KvSide) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, and for bytes that are not a side record.
 pub fn decode_side(bytes: Bytes) -> Result<KvSide, CodecError> {
     Ok(read_side(decode_message("side record of a key", FORMAT, bytes)?))
 }
@@ -40,7 +40,7 @@ pub fn encode_session(session: &Session) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, and for bytes that are not a session.
 pub fn decode_session(bytes: Bytes, created: LogIndex) -> Result<Session, CodecError> {
     Ok(Session { created, ..read_session(decode_message("session", FORMAT, bytes)?) })
 }

@@ -3,8 +3,8 @@
 use headwater_types::{TooNew, Version};
 use thiserror::Error;
 
-/// Reason why decoding or encoding failed. A node that cannot decode a log entry must stop: a guess
-/// would let replicas diverge.
+/// The reason why decoding or encoding failed. A node that cannot decode a log entry must stop: a
+/// guess would let replicas diverge.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CodecError {
     /// There are no bytes at all, not even the format byte.
@@ -16,7 +16,7 @@ pub enum CodecError {
     /// The leading byte names a version that this program does not understand.
     #[error(transparent)]
     TooNew(#[from] TooNew),
-    /// The leading byte is not a format of this kind of record, although it is not newer than this
+    /// The leading byte is no format of this kind of record, and no version newer than this
     /// program.
     #[error("{what}: there is no such record of version {found}")]
     UnknownFormat {
@@ -40,13 +40,14 @@ pub enum CodecError {
         /// The reason for which the bytes cannot be decoded.
         detail: String,
     },
-    /// A required field is absent, or an enumeration is 0, its unspecified value.
+    /// A required field has no value: it is not set, its bytes are empty, or an enumeration or
+    /// version is 0.
     #[error("{field} is missing")]
     Missing {
         /// The field, as `Message.field`.
         field: &'static str,
     },
-    /// A field of fixed length has another one: bytes are damaged.
+    /// A field of fixed length has another length: bytes are damaged.
     #[error("{field} has {len} bytes instead of {wanted}")]
     WrongLength {
         /// The field, as `Message.field`.
@@ -64,11 +65,10 @@ pub enum CodecError {
         /// The value on the wire.
         value: i32,
     },
-    /// The record has a command that this version does not know and that is not marked as
-    /// skippable.
+    /// The record has no command that this version knows, and is not marked as skippable.
     #[error("a command is not known to this version; run a newer version")]
     UnknownCommand,
-    /// The record has an outcome, or a refusal, that this version does not know.
+    /// The record has no outcome, result or refusal of a kind that this version knows.
     #[error("an outcome is not known to this version; run a newer version")]
     UnknownOutcome,
     /// Transactions are nested deeper than `limits::TXN_DEPTH_MAX`.

@@ -11,7 +11,8 @@ pub(super) fn required<T>(value: Option<T>, field: &'static str) -> Result<T, Co
     value.ok_or(CodecError::Missing { field })
 }
 
-/// The value of a field of exactly `N` bytes: [`CodecError::Missing`] if it is empty.
+/// The value of a field of exactly `N` bytes. [`CodecError::Missing`] if the field is empty,
+/// [`CodecError::WrongLength`] for any other length.
 pub(super) fn fixed<const N: usize>(bytes: &[u8], field: &'static str) -> Result<[u8; N], CodecError> {
     if bytes.is_empty() {
         return Err(CodecError::Missing { field });

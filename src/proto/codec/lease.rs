@@ -1,4 +1,5 @@
-//! Encoding of commands about leases, and of the questions of members to the leader.
+//! Encoding of commands about leases, and of members' questions about leases with the leader's
+//! answers.
 
 use bytes::Bytes;
 
@@ -89,7 +90,7 @@ pub(super) fn read_lease_txn(request: pb::LeaseTxn) -> Result<LeaseTxn, CodecErr
     })
 }
 
-/// The bytes of a question to the leader.
+/// The bytes of a question about a lease to the leader.
 pub fn encode_lease_question(question: LeaseQuestion) -> Bytes {
     let question = match question {
         LeaseQuestion::KeepAlive(id) => pb::lease_question::Question::KeepAlive(id.get()),
@@ -98,11 +99,11 @@ pub fn encode_lease_question(question: LeaseQuestion) -> Bytes {
     encode_message(FORMAT, &pb::LeaseQuestion { question: Some(question) })
 }
 
-/// Reads a question to the leader.
+/// Reads a question about a lease to the leader.
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, and for bytes without a known question.
 pub fn decode_lease_question(bytes: Bytes) -> Result<LeaseQuestion, CodecError> {
     let message: pb::LeaseQuestion = decode_message("lease question", FORMAT, bytes)?;
     Ok(match required(message.question, "LeaseQuestion.question")? {
@@ -111,7 +112,7 @@ pub fn decode_lease_question(bytes: Bytes) -> Result<LeaseQuestion, CodecError> 
     })
 }
 
-/// The bytes of the leader's answer.
+/// The bytes of the leader's answer to a question about a lease.
 pub fn encode_lease_answer(answer: LeaseAnswer) -> Bytes {
     let answer = match answer {
         LeaseAnswer::Alive { granted_seconds, remaining_ms } => {
@@ -124,11 +125,11 @@ pub fn encode_lease_answer(answer: LeaseAnswer) -> Bytes {
     encode_message(FORMAT, &pb::LeaseAnswer { answer: Some(answer) })
 }
 
-/// Reads the leader's answer.
+/// Reads the leader's answer to a question about a lease.
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, and for bytes without a known answer.
 pub fn decode_lease_answer(bytes: Bytes) -> Result<LeaseAnswer, CodecError> {
     let message: pb::LeaseAnswer = decode_message("lease answer", FORMAT, bytes)?;
     Ok(match required(message.answer, "LeaseAnswer.answer")? {

@@ -1,10 +1,11 @@
 //! Encoding and decoding of the project's own records: on disk, in the log, and between nodes.
 //!
-//! Owns the bytes of Raft records ([`raft`], bincode) and of commands, outcomes and questions to
-//! the leader ([`command`], [`outcome`], [`lease`], [`backup`], [`resource`], [`catalog`],
-//! [`consul`], protobuf). Does not know where the bytes are stored or sent. Invariant: every later
-//! version can decode bytes that were once written (a leading format byte, golden tests), and bytes
-//! that this version does not understand are an error, never a guess.
+//! Raft's records ([`raft`]) are bincode. All others are protobuf: commands ([`command`]), outcomes
+//! ([`outcome`]), questions to the leader ([`lease`]), the description of a backup ([`backup`]),
+//! and stored rows ([`resource`], [`catalog`], [`consul`], [`acl`], [`commit`]). Does not know
+//! where the bytes are stored or sent. Invariant: every later version can decode bytes that were
+//! once written (a leading format byte, golden tests). Bytes of an unknown format are an error,
+//! never a guess. An unknown field is an error in a command; in other records it is ignored.
 
 pub mod acl;
 mod alarm;

@@ -13,7 +13,7 @@ use headwater_types::{Applied, Deleted, LogIndex, Outcome, PutDone, RangeDone, R
 const FORMAT: u8 = 1;
 const WHAT: &str = "outcome";
 
-/// The bytes of an outcome.
+/// The bytes of an outcome with its log index and revision.
 pub fn encode_applied(applied: &Applied) -> Bytes {
     let outcome = match &applied.outcome {
         Outcome::Nothing => pb::applied::Outcome::Nothing(pb::Unit {}),
@@ -47,12 +47,12 @@ pub fn encode_applied(applied: &Applied) -> Bytes {
     encode_message(FORMAT, &message)
 }
 
-/// Reads an outcome; its keys and values are slices of `bytes`.
+/// Reads an outcome with its log index and revision. Keys and values are slices of `bytes`.
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand. The command has been applied all the same:
-/// the client must learn that the write is indeterminate.
+/// [`CodecError`] for another format byte, and for a malformed or unknown outcome. The command has
+/// been applied all the same: the client must learn that the write is indeterminate.
 pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
     let message: pb::Applied = decode_message(WHAT, FORMAT, bytes)?;
     let outcome = match message.outcome.ok_or(CodecError::UnknownOutcome)? {

@@ -1,11 +1,11 @@
-//! The records that Raft itself needs: vote, log id, membership, the header of a log record, the
-//! tip of the log.
+//! The records that Raft itself needs: vote, log id, membership, ids of members, the header of a
+//! log record, the tip of the log, and the id of the data directory that a log belongs to.
 //!
 //! They are structs of our own because those of the Raft library promise no stable form. Their
 //! bytes are one format byte, then bincode 2 through serde in its standard configuration:
 //! little-endian, variable-length integers (one byte below 251), enum variants by position, maps
-//! and sets as a length and their items in order. Fields of a format never change; other fields get
-//! another format byte. Tests pin the bytes.
+//! and sets as a length and their items in order. The fields of a format never change: a record
+//! with other fields gets another format byte. Tests pin the bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,13 +31,13 @@ const fn config() -> Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>
 
 /// A record that [`encode`] and [`decode`] handle.
 pub trait RaftRecord: Serialize + DeserializeOwned {
-    /// The name of the record in errors.
+    /// The kind of record, as errors name it.
     const WHAT: &'static str;
     /// The newest format byte.
     const FORMAT: u8 = FORMAT;
 
-    /// The format byte and the body in an older format, if that format can hold the whole record,
-    /// so that members of an earlier version can read it. `None` to write the newest format.
+    /// The format byte and the body in an older format, so that members of an earlier version can
+    /// read the record. `None` if no older format can hold all of it: then the newest is written.
     fn in_older_format(&self) -> Option<(u8, impl Serialize)> {
         None::<(u8, ())>
     }
@@ -82,10 +82,10 @@ pub struct NodeInfo {
     /// Random id of the data directory that has this member id. 0 for the first members, and for an
     /// announced member until it has started.
     pub incarnation: u64,
-    /// Whether a learner becomes a voter once it has caught up.
+    /// Whether the member, a learner, becomes a voter once it has caught up.
     pub awaits_vote: bool,
-    /// Peer URL before a move; empty if there is none. Other members still call it until the member
-    /// answers at `peer_url`.
+    /// A former peer URL, at which the member was reached before it moved; empty if there is none.
+    /// Other members still call it until the member answers at `peer_url`.
     pub former_peer_url: String,
 }
 
@@ -128,8 +128,8 @@ pub struct RecordHeader {
     pub kind: RecordKind,
 }
 
-/// Extent of the log after a batch of writes. Every batch stores it; at the start the log is
-/// compared with it.
+/// Extent of the log after a batch of writes. Every batch writes it into the log's database. When
+/// the log is opened, its entries are compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogTip {
     /// Number of the batch, counted from 1 since the log was created.
@@ -288,8 +288,8 @@ pub fn encode<T: RaftRecord>(record: &T) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// [`CodecError::TooNew`] or [`CodecError::UnknownFormat`] for another format byte,
-/// [`CodecError::Malformed`] for anything else that is not exactly one record.
+/// [`CodecError::Empty`] for no bytes, [`CodecError::TooNew`] or [`CodecError::UnknownFormat`] for
+/// another format byte, [`CodecError::Malformed`] for anything else that is not exactly one record.
 pub fn decode<T: RaftRecord>(bytes: &[u8]) -> Result<T, CodecError> {
     let (record, len) = decode_prefix(bytes)?;
     if len != bytes.len() {
@@ -299,7 +299,8 @@ pub fn decode<T: RaftRecord>(bytes: &[u8]) -> Result<T, CodecError> {
     Ok(record)
 }
 
-/// Reads a record from the front of `bytes`. Returns it with the number of bytes that it took.
+/// Reads a record from the front of `bytes`. Returns it with the number of bytes that it has, the
+/// format byte included.
 ///
 /// # Errors
 ///

@@ -2,8 +2,9 @@
 //! messages of the API and the types of the store.
 //!
 //! A resource is stored as the message of the public API, which is as stable as a format of our
-//! own. Its version is left out: it is the log index of the stored record. The conversions are
-//! `From`, so that faces and clients can use them.
+//! own. A live resource is stored without its version, which is the log index of its record. The
+//! record of a removal holds the last version. The conversions are `From`, so that faces and
+//! clients can use them.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ const WHAT: &str = "resource";
 /// Prefix of a message's full name in a type URL.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
-/// The bytes of a resource as it is stored: its version is left out if it is zero.
+/// The bytes of a resource as it is stored. A version of zero is left out.
 pub fn encode_resource(resource: &Resource) -> Bytes {
     encode_message(FORMAT, &pbresource::Resource::from(resource.clone()))
 }
@@ -37,7 +38,7 @@ pub fn encode_resource(resource: &Resource) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, and for bytes that are not a resource.
 pub fn decode_resource(bytes: Bytes, at: LogIndex) -> Result<Resource, CodecError> {
     let message: pbresource::Resource = decode_message(WHAT, FORMAT, bytes)?;
     let mut resource = Resource::from(message);
@@ -56,7 +57,7 @@ pub fn tombstone_data(owner: &ResourceId) -> Any {
     }
 }
 
-/// Reads the id of the deleted owner from the data of its tombstone.
+/// Reads the id of the deleted owner from the data of its tombstone. The type URL is not checked.
 ///
 /// # Errors
 ///
@@ -317,7 +318,7 @@ impl From<Resource> for pbresource::Resource {
     }
 }
 
-/// An absent id becomes an empty one, and a version that is not a number zero.
+/// An absent id becomes an empty one. A version that is no number becomes zero.
 impl From<pbresource::Resource> for Resource {
     fn from(resource: pbresource::Resource) -> Self {
         Self {

@@ -3,9 +3,9 @@
 /// 2^53: up to it a 64-bit float holds every whole number exactly.
 const WHOLE_NUMBER_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// A `google.protobuf.Struct` as JSON. Whole numbers up to 2^53 are written as `1`, not as `1.0`:
-/// the JSON form of a message accepts `1` for every field of a number type, and `1.0` only for
-/// some.
+/// A `google.protobuf.Struct` as JSON. Whole numbers from -2^53 to 2^53 are written as `1`, not as
+/// `1.0`: the JSON form of a message accepts `1` for every field of a number type, and `1.0` only
+/// for some.
 #[must_use]
 pub fn struct_to_json(from: &prost_types::Struct) -> serde_json::Value {
     let fields = from.fields.iter().map(|(name, value)| (name.clone(), value_to_json(value)));

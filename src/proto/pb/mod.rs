@@ -1,5 +1,6 @@
-//! Generated code, one module for each proto package. Imported only by the faces, the clients and
-//! their commands, `codec` and the peer network.
+//! Generated code, one module for each proto package. Imported by `codec`, by `raft` for the peer
+//! port, and by the code that speaks a public API: faces, clients, commands. The layers between
+//! (`node`, `fsm`, `storage`) do not import it.
 //!
 //! A package with dots in its name is a nested module, any other a module here, because generated
 //! code names messages of other packages by paths with `super::`.
@@ -97,7 +98,8 @@ pub mod headwater {
     }
 }
 
-/// The data of resources that register types (`proto/headwater/resource_type.proto`).
+/// The public API of Headwater itself: store, commits, members, invitations, versions, and the data
+/// of resources that register types (`proto/headwater/*.proto`).
 pub use headwater::v1 as headwater_v1;
 /// `internal`: stored records, commands and outcomes. `peer`: the messages of the peer port.
 pub use headwater::{internal, peer};

@@ -1,4 +1,5 @@
-//! The address in use for each member: the one in the membership, or its former one.
+//! The address to which the calls for each member go: the one in the membership, or the member's
+//! former one.
 //!
 //! A membership may name an address at which the member does not answer yet, or never will. So
 //! calls go to the old address until the member itself has answered at the new one. Invariant: a
@@ -34,7 +35,7 @@ struct Address {
     former: Option<Arc<str>>,
     /// The address that calls use: the latest or the former one.
     used: Arc<str>,
-    /// Whether a task finds out which address answers.
+    /// Whether a task is finding out which address answers.
     is_sought: bool,
 }
 
@@ -54,8 +55,8 @@ impl Address {
         }
     }
 
-    /// The addresses to try, in this order. Empty if calls use the latest one already, unless this
-    /// is the first attempt: then none has answered yet.
+    /// The addresses to try, in this order: the latest, the used, the former. Empty if calls use
+    /// the latest one already, unless this is the first attempt: then no address has answered yet.
     fn candidates(&self, is_first_attempt: bool) -> Vec<Arc<str>> {
         if self.used == self.latest && !is_first_attempt {
             return Vec::new();
@@ -118,7 +119,7 @@ impl Addresses {
         self.known.lock().retain(|member, _| is_member(*member));
     }
 
-    /// Whether `member` itself answers at an address.
+    /// Whether `member` itself answers a hello call at `url` within [`CONNECT_TIMEOUT`].
     pub(super) async fn answers(&self, member: NodeId, url: &str) -> bool {
         let client = PeerClient::to_address(Route { to: member, ..self.route.clone() }, url);
         let Ok(mut grpc) = client.grpc() else { return false };
@@ -128,8 +129,8 @@ impl Addresses {
     }
 }
 
-/// Tries the addresses of a member until the latest one answers. Until then calls use any address
-/// that answers.
+/// Tries the addresses of a member until the latest one answers, or until it is no member any more.
+/// Meanwhile calls use the first address that answers.
 async fn find_member(addresses: Weak<Addresses>, member: NodeId, mut is_first_attempt: bool) {
     loop {
         let Some(addresses) = addresses.upgrade() else { return };

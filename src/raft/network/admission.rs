@@ -75,8 +75,8 @@ fn no_member(from: NodeId) -> Status {
     ))
 }
 
-/// Refuses a sender whose certificate is not for the member that it claims to be. Members that are
-/// known by their id alone, and nodes that are no members yet, may show any certificate of the
+/// Refuses a certificate that is not for the member `from`, from which the call claims to be. A
+/// member without a known name, and a node that is no member yet, may show any certificate of the
 /// authority of members.
 pub(super) fn check_certificate(consensus: &Consensus, from: NodeId, identity: &Identity) -> Result<(), Status> {
     match consensus.name_of(from) {
@@ -168,9 +168,9 @@ pub(super) fn check_entries(request: &AppendEntriesRequest<TypeConfig>) -> Resul
     Ok(())
 }
 
-/// Lowers the commit index of an append to its last entry, as Raft prescribes. openraft keeps the
-/// highest commit index of a term and never lowers it, so a too high one would mark later entries
-/// as committed before they are.
+/// Lowers the commit index of an append to its last entry, or without entries to the entry before,
+/// as Raft prescribes. openraft keeps the highest commit index of a term and never lowers it, so a
+/// too high one would mark later entries as committed before they are.
 pub(super) fn bound_commit(request: &mut AppendEntriesRequest<TypeConfig>) {
     let last = request.entries.last().map(RaftEntry::log_id).or(request.prev_log_id);
     if request.leader_commit > last {

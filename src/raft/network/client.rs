@@ -100,13 +100,13 @@ impl Peers {
         self.inner.addresses.keep(|id| roster.find(id).is_some());
     }
 
-    /// The address that calls to a member use: the one that has answered, else the peer URL of
-    /// `info`.
+    /// The address that calls to a member use; the peer URL of `info` if no address of the member
+    /// is known here.
     pub(crate) fn address(&self, member: NodeId, info: &MemberInfo) -> Arc<str> {
         self.inner.addresses.used(member).unwrap_or_else(|| info.peer_url.as_str().into())
     }
 
-    /// Whether `member` itself answers at an address.
+    /// Whether `member` itself answers a hello call at `url`.
     pub(crate) async fn answers_at(&self, member: NodeId, url: &str) -> bool {
         self.inner.addresses.answers(member, url).await
     }
@@ -224,7 +224,7 @@ impl PeerClient {
         &self.answer_timeout
     }
 
-    /// Longest wait for an answer that depends on no disk.
+    /// Longest wait for the member's answer to a call that waits for no disk.
     pub(crate) fn answer_max(&self) -> Duration {
         self.peers.as_ref().map_or(super::CONNECT_TIMEOUT, |peers| peers.inner.answer_max)
     }
@@ -238,7 +238,7 @@ impl PeerClient {
         is_over
     }
 
-    /// Records a failed call.
+    /// Records a failed call for the connection; counts and logs damage.
     pub(crate) fn record_failure(&self, status: &tonic::Status) {
         let is_damage = status.code() == Code::DataLoss;
         if let Some(metrics) = self.metrics.as_ref().filter(|_| is_damage) {
@@ -257,15 +257,16 @@ impl PeerClient {
         }
     }
 
-    /// Counts a replication session that ended because of damage or of an overdue answer.
+    /// Counts a replication session that ended because of damage, of an overdue answer, or by order
+    /// of the log keeper.
     pub(super) fn note_session_end(&self) {
         if let Some(metrics) = &self.metrics {
             metrics.session_ended();
         }
     }
 
-    /// Closes the connection, because an answer is overdue on it. `what` names the call in the log,
-    /// `silence` is the time without an answer.
+    /// Closes the connection, because an answer is overdue on it or its session is to end. The next
+    /// call reconnects. `what` names the call in the log, `silence` is the time without an answer.
     pub(crate) fn give_up(&self, what: &str, silence: Duration) {
         tracing::warn!(to = %self.route.to, what, ?silence, "a member owes an answer: connecting to it anew");
         if let Some(metrics) = &self.metrics {
@@ -304,12 +305,12 @@ impl PeerClient {
         answered.map(|answer| answer.map(tonic::Response::into_inner))
     }
 
-    /// Records an answer.
+    /// Records that a call on this connection was answered.
     pub(crate) fn note_answer(&self) {
         let _kept = self.record(CallResult::Answer);
     }
 
-    /// Records whether a heartbeat was answered.
+    /// Logs a change of the member's reachability, and counts a heartbeat without an answer.
     fn report<T>(&self, result: &Result<T, RPCError<TypeConfig>>) {
         let Some(peers) = &self.peers else { return };
         peers.inner.reachable.report(self.route.to, result.as_ref().err());

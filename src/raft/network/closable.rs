@@ -42,7 +42,7 @@ impl ConnectionCloser {
     }
 }
 
-/// A connection that fails once its closer is used.
+/// A connection that fails at its next read once its closer is used; a waiting read is woken.
 struct ClosableIo<T> {
     socket: T,
     /// `None` once the closer was used or dropped.

@@ -20,7 +20,7 @@ use headwater_types::limits::PEER_MESSAGE_BYTES_MAX;
 /// plus the timeout of keep-alive probes: unanswered probes end the connection as fast.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Longest pause between two unanswered calls of one silence. After a longer pause the time without
-/// an answer is measured again.
+/// an answer is measured anew.
 const CALLS_APART_MAX: Duration = Duration::from_secs(1);
 /// Age below which a connection is kept despite failures: they may be late failures of calls on the
 /// previous connection.

@@ -1,9 +1,9 @@
 //! The peer network: connections, identity checks, and openraft's network traits over tonic.
 //!
 //! Every call carries its cluster, sender, receiver and, once known, epoch and origin of the
-//! sender's store. The receiver refuses calls with another identity: a wrong address in a
-//! configuration never diverts votes or entries, and two stores that began under one name never
-//! mix.
+//! sender's store. The receiver refuses calls for another cluster or member, or from another store:
+//! a wrong address in a configuration never diverts votes or entries, and two stores that began
+//! under one name never mix.
 
 mod addresses;
 pub(crate) mod admission;
@@ -34,11 +34,12 @@ pub(crate) use server::PeerService;
 /// HTTP/2 windows of peer connections: a full append batch must not wait for a window update.
 const PEER_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// Time without received data after which a peer connection is probed by HTTP/2 `PING`. A peer that
-/// is not reachable any more is noticed after this plus the timeout.
+/// is not reachable any more is noticed after this plus [`KEEPALIVE_TIMEOUT`].
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait for the answer to a probe; the connection is dropped then.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest time to connect.
+/// Longest time to connect to a peer. Also bounds the opening of a stream, and other calls that
+/// need one round trip.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 const CLUSTER_KEY: &str = "headwater-cluster";
@@ -129,8 +130,8 @@ impl Route {
     }
 }
 
-/// Refuses a call for another cluster or another member, or from a store of another lineage.
-/// Returns the sender, which may not be a member.
+/// Refuses a call for another cluster or another member, from a store of another lineage, or
+/// without valid metadata. Returns the sender as the call names it, which may not be a member.
 pub(crate) fn check_route(
     metadata: &MetadataMap,
     cluster: ClusterId,

@@ -61,9 +61,9 @@ impl PeerService {
         Ok(from)
     }
 
-    /// As [`check`](Self::check), for calls of leaders and candidates. Accepts one that is not in
-    /// this member's membership, unless another leader is live: it may have been added while this
-    /// member was away.
+    /// As [`check`](Self::check), for calls of leaders and candidates. Accepts a sender that is not
+    /// in this member's membership, unless another leader is live: the sender may have been added
+    /// while this member was away.
     fn check_elector<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
         let from = self.check(request)?;
         self.admit(from)
@@ -93,8 +93,8 @@ impl PeerService {
         Ok(())
     }
 
-    /// Logs and counts a refused call. One refused with `UNAVAILABLE` is not counted: its sender
-    /// may be a member that this one does not know yet, and repeats it.
+    /// Logs and counts a refused call. A call refused with `UNAVAILABLE` is not counted: its sender
+    /// may be a member that this one does not know yet, and repeats the call.
     fn refused_call(&self, from: NodeId, status: &Status) {
         match status.code() {
             Code::Unavailable => tracing::debug!(%from, why = status.message(), "a call of an unknown member waits"),
@@ -107,8 +107,8 @@ impl PeerService {
         note_refused(&self.peer(from), from, why);
     }
 
-    /// The metrics of a sender; of sender 0 for all those with an id that was never given, so that
-    /// invented ids fill no memory.
+    /// The metrics of a sender. Senders above both the highest known id and [`FIRST_IDS_MAX`] share
+    /// those of id 0, so that invented ids fill no memory.
     fn peer(&self, from: NodeId) -> Arc<PeerMetrics> {
         let highest = self.consensus.members().highest_id().max(FIRST_IDS_MAX);
         let from = if from <= highest { from } else { NodeId(0) };
@@ -117,8 +117,8 @@ impl PeerService {
 }
 
 impl PeerService {
-    /// Refuses entries while this member is [`Participation::Undecided`]: until it knows why it has
-    /// no data, and has recorded that on disk.
+    /// Refuses entries and snapshots while this member is [`Participation::Undecided`]: until it
+    /// knows why it has no data, and has recorded that on disk.
     fn may_follow(&self) -> Result<(), Status> {
         match self.consensus.participation() {
             Participation::Member | Participation::Rejoining => Ok(()),
@@ -157,7 +157,7 @@ fn check_joining(joining: &Joining) -> Result<(), Status> {
     Ok(())
 }
 
-/// Longest time that a sender can set for a change of the membership.
+/// Longest time for a change of the membership; a longer one in a request is cut to this.
 const CHANGE_MAX: Duration = Duration::from_secs(600);
 
 /// Logs and counts a message that no member can have sent.
@@ -430,8 +430,9 @@ impl Peer for PeerService {
     }
 }
 
-/// Proposes the commands of another member that decode, and refuses the others one by one. An entry
-/// that cannot be decoded would stop every member at apply, and again after each restart.
+/// Proposes the commands of another member that decode, and refuses the others one by one. One
+/// result for each command, in their order. An entry that cannot be decoded would stop every member
+/// at apply, and again after each restart.
 async fn propose_readable(
     consensus: &Consensus,
     (from, peer): (NodeId, &PeerMetrics),
@@ -451,8 +452,8 @@ async fn propose_readable(
     refused.into_iter().map(|refused| refused.map_or_else(|| answers.next().unwrap_or_else(lost), Err)).collect()
 }
 
-/// The error for a command that this program cannot decode; `None` if it can, or if the store is
-/// closed.
+/// The error for a command that this program cannot decode. `None` if it can, for an empty command,
+/// and if the store is closed.
 fn unreadable(consensus: &Consensus, command: &Bytes) -> Option<WriteError> {
     // A blank entry, proposed by a follower after a stall of its apply (`stalled`).
     if command.is_empty() {
@@ -466,5 +467,5 @@ fn unreadable(consensus: &Consensus, command: &Bytes) -> Option<WriteError> {
 /// Highest id that has metrics of its own although no known membership had it: this member may not
 /// know the membership yet.
 const FIRST_IDS_MAX: NodeId = NodeId(1024);
-/// Most batches of one follower under way at once, count.
+/// Most batches of one stream of proposals under way at once, count.
 const PROPOSE_BATCHES_MAX: usize = 64;

@@ -2,10 +2,11 @@
 //!
 //! openraft waits for an answer for ever. An answer may never come: lost bytes can leave a stream
 //! that waits for the rest of a message, or a sender with a closed HTTP/2 flow-control window, on a
-//! connection that still answers pings. So a session ends together with its connection if it owes
-//! an answer, or takes no request, for too long; the next session begins after the last answer. A
-//! session without further requests ends with the last answer, because the end of the answers may
-//! be lost, too. Invariant: a session ends, or answers.
+//! connection that still answers pings. So a session ends together with its connection if an answer
+//! is overdue, or if the connection takes no request for too long. The next session begins after
+//! the last answer. A session without further requests ends with the last answer, because the end
+//! of the answers may be lost, too. Invariant: openraft never waits without bound for a session: it
+//! gets an answer, an error or the end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,9 +27,9 @@ use crate::types::TypeConfig;
 use headwater_proto::pb::peer as pb;
 use headwater_types::NodeId;
 
-/// Silence after which a session ends if entries cannot be purged because of it. The member then
-/// gets a whole snapshot instead, so this is far longer than an answer takes with a slow disk or
-/// network.
+/// Time without an expected answer after which a session ends if entries cannot be purged because
+/// of it. The member then gets a whole snapshot instead, so this is far longer than an answer takes
+/// with a slow disk or network.
 const SILENCE_HELD_MAX: Duration = Duration::from_secs(10);
 /// Upper bound of [`AnswerTimeout`].
 const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(60);
@@ -52,13 +53,13 @@ impl AnswerTimeout {
         Self { least, now: least, changed: None }
     }
 
-    /// Records that no answer came within the timeout: doubles it.
+    /// Doubles the timeout, up to [`ANSWER_TIMEOUT_MAX`], because no answer came within it.
     fn ended(&mut self, now: Instant) {
         self.set(self.now * 2, now);
     }
 
-    /// An answer came after `silence`. A quick first answer of a session shows that the session
-    /// before was stuck, not slow.
+    /// Adapts the timeout to an answer that came after `silence`. A quick first answer of a session
+    /// resets it to the least one: the session before was stuck, not slow.
     fn answered(&mut self, silence: Duration, is_first: bool, now: Instant) {
         if is_first && silence * 2 <= self.least {
             self.now = self.least;
@@ -75,7 +76,7 @@ impl AnswerTimeout {
     }
 }
 
-/// Order of the log keeper to end sessions.
+/// Order of the log keeper to end replication sessions; selects them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SessionEnd {
     /// Sessions without any answer for [`SILENCE_HELD_MAX`]: the log keeps entries that they still
@@ -85,11 +86,11 @@ pub(super) enum SessionEnd {
     With(NodeId),
 }
 
-/// Requests of a session that wait for their answers, or to be sent.
+/// The requests of a session that wait for an answer or for being sent, and since when.
 pub(super) struct Unanswered {
     requests: usize,
-    /// The time at which the wait for the next answer began: the first request, or the last answer.
-    /// `None` if no request waits for an answer.
+    /// The time at which the wait for the next answer began: that of the request, or of the last
+    /// answer if that came later. `None` if no request waits for an answer.
     since: Option<Instant>,
     /// The time at which the connection took the last request; `None` once it asks for the next
     /// one. Until then the last one may wait to be sent, for example for capacity in the peer's
@@ -131,8 +132,8 @@ impl Unanswered {
         self.since = (self.requests > 0).then_some(now);
     }
 
-    /// Time without an expected answer, or in which the connection took no request; zero if neither
-    /// is the case.
+    /// Time without an expected answer, or in which the connection took no request: the longer of
+    /// both. Zero if no answer is expected and the connection waits for a request.
     fn silence(&self, now: Instant) -> Duration {
         let since = self.since.into_iter().chain(self.blocked_since).min();
         since.map_or(Duration::ZERO, |since| now - since)
@@ -176,10 +177,10 @@ impl<S> Drop for Requests<S> {
 /// The answers of a replication session.
 pub(super) struct Answers {
     client: PeerClient,
-    /// Term of the leader whose session it is.
+    /// Term of the leader that opened the session: this member.
     term: u64,
     incoming: tonic::Streaming<pb::AppendResponse>,
-    /// Signal to end the session.
+    /// Orders to end sessions; `None` for a connection outside of any membership.
     session_ends: Option<watch::Receiver<SessionEnd>>,
     unanswered: Arc<Mutex<Unanswered>>,
     checks: Interval,

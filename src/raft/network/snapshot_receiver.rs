@@ -1,7 +1,8 @@
 //! Receives a snapshot beside the live state, verifies every chunk and every file, makes all of it
-//! durable, opens it, and only then hands it to openraft, whose install is a rename.
+//! durable, opens it, and only then hands it to openraft, which installs it by a rename.
 //!
-//! Files of a broken attempt are kept: those that match the next offer are not sent again.
+//! Files of a broken attempt are kept: those that match the next offer of the same sender are not
+//! sent again.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -32,8 +33,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most files in one offer: far above what a state directory ever holds.
 const FILES_MAX: usize = 1_000_000;
 
-/// Receives one snapshot stream; returns the stream of answers. `peer` are the metrics of the
-/// sender `from`.
+/// Receives a snapshot from `messages` in a task of its own; returns the stream of answers at once.
+/// `peer` are the metrics of the sender `from`.
 pub(crate) fn receive(
     consensus: Consensus,
     from: NodeId,
@@ -180,8 +181,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> std::io::Result<T> +
     }
 }
 
-/// Refuses names that are not plain or occur twice. A snapshot is a flat directory: a name with a
-/// separator (or `..`) would reach outside of it.
+/// Refuses more than [`FILES_MAX`] files, and names that are not plain or occur twice. A snapshot
+/// is a flat directory: a name with a separator (or `..`) would reach outside of it.
 fn check_names(files: &[pb::SnapshotFile]) -> Result<(), Status> {
     if files.len() > FILES_MAX {
         return Err(Status::invalid_argument(format!("{} files in one snapshot", files.len())));

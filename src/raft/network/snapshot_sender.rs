@@ -91,8 +91,8 @@ pub(super) async fn send(
     }
 }
 
-/// The result of a transfer of the leader with `vote`: the receiver has installed the snapshot, and
-/// answered with its own vote.
+/// The result of a transfer by the leader with `vote`, to which the receiver has answered with its
+/// own vote. An error if the term of the answer is too high.
 fn installed(vote: &Vote, answered: pb::Vote) -> Result<SnapshotResponse<TypeConfig>, SendError> {
     let answered =
         convert::answered_vote(answered, vote.leader_id.term).map_err(|error| protocol(&error.to_string()))?;
@@ -139,7 +139,8 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-/// The files of a snapshot directory with size and checksum, by name.
+/// The files of a snapshot directory with size and checksum, in the order of their names. Reads all
+/// of them.
 pub(super) fn list_files(dir: &Path) -> std::io::Result<Vec<pb::SnapshotFile>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir)? {

@@ -73,9 +73,9 @@ const FUNCTIONS: &[(&str, Shape)] = &[
 /// Names of types, as in `type(x) == int`.
 const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
 
-/// Checks a rule for data of this message, and rewrites it as the comment at the top of this file
-/// says. The result of the rule must be boolean or of unknown type. The error is a text for the
-/// author of the rule.
+/// Checks a rule for data of this message, and rewrites enumeration values and `has()` in it. The
+/// result of the rule must be boolean or of unknown type. The error is a text for the author of the
+/// rule.
 pub(super) fn check(code: &mut IdedExpr, message: &MessageDescriptor) -> Result<(), String> {
     let mut scope = Scope {
         message: message.clone(),
@@ -87,8 +87,8 @@ pub(super) fn check(code: &mut IdedExpr, message: &MessageDescriptor) -> Result<
     }
 }
 
-/// Whether the syntax tree is at most `depth_max` nodes deep: evaluation and checks recurse as
-/// deep.
+/// Whether the syntax tree is at most `depth_max` nodes deep. Evaluation and checks recurse once
+/// for each level.
 pub(super) fn is_shallow(node: &IdedExpr, depth_max: usize) -> bool {
     let Some(left) = depth_max.checked_sub(1) else { return false };
     match &node.expr {
@@ -166,7 +166,8 @@ impl Scope {
     }
 
     /// The number of an enumeration value `Enum.VALUE`; `Enum` is the full name, or a name relative
-    /// to the scope of the message. `None` for other expressions.
+    /// to the scope of the message. `None` for any other expression, an unknown value, and a path
+    /// that begins with a variable.
     fn enum_value(&self, expr: &Expr) -> Option<i32> {
         let Expr::Select(last) = expr else { return None };
         let mut names = vec![last.field.as_str()];

@@ -37,7 +37,8 @@ impl MessageVal {
     }
 }
 
-/// A message as a value of CEL.
+/// Converts a message to a value of CEL: a time, duration, wrapper, `Struct`, `ListValue` or
+/// `Value` to the value that it represents, any other message to a [`MessageVal`].
 pub(super) fn value(mut message: DynamicMessage) -> Box<dyn Val> {
     let descriptor = message.descriptor();
     if let Some(known) = well_known(&message) {
@@ -89,8 +90,8 @@ fn map_key(key: MapKey) -> CelMapKey<'static> {
     }
 }
 
-/// The CEL value of an unset field: null for a wrapper message, an empty message for any other
-/// message type, otherwise the field's default value.
+/// The CEL value of an unset field: null for a wrapper message, the value of an empty message for
+/// any other message type, otherwise the field's default value.
 fn unset(field: &FieldDescriptor) -> Box<dyn Val> {
     match field.kind() {
         _ if field.is_list() || field.is_map() => of_field(field.default_value()),

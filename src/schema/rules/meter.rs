@@ -31,8 +31,8 @@ pub(super) type Patterns = HashMap<String, Regex>;
 
 const COST: &str = "@cost";
 const LOOP: &str = "@loop";
-/// Replaces `has(operand.field)`: the interpreter's own would be true for every field of a message,
-/// because reading an unset field returns its default.
+/// Name of the function that replaces `has(operand.field)`. The interpreter's own would be true for
+/// every field of a message, because reading an unset field returns its default.
 pub(super) const HAS: &str = "@has";
 const MATCHES: &str = "matches";
 
@@ -76,8 +76,8 @@ fn charge(units: u64) -> Result<(), ExecutionError> {
     if left == 0 { Err(ExecutionError::InternalError("the budget is spent".to_owned())) } else { Ok(()) }
 }
 
-/// The cost of reading a whole value, units: one for the value and each value in it, and one more
-/// for every [`BYTES_PER_UNIT`] bytes of a text.
+/// The cost of reading a whole value, units: one for the value and for each value and map key in
+/// it, and one more for every [`BYTES_PER_UNIT`] bytes of a text or byte string.
 pub(super) fn weight(value: &dyn Val) -> u64 {
     let of_bytes = |bytes: usize| 1 + (bytes / BYTES_PER_UNIT) as u64;
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {

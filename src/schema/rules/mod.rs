@@ -2,8 +2,8 @@
 //!
 //! Owns parsing and evaluation of expressions; [`check`] finds faults at registration, [`meter`]
 //! bounds the cost of an evaluation, [`message`] converts protobuf messages for the interpreter.
-//! The dialect is CEL's standard library without optional values and user-defined macros. Variables
-//! are `data`, and `resource` with `name`, `partition`, `namespace` and `metadata`.
+//! The dialect is CEL's standard library, without optional values and without user-defined macros.
+//! Variables are `data`, and `resource` with `name`, `partition`, `namespace` and `metadata`.
 
 mod check;
 mod message;
@@ -98,7 +98,8 @@ impl Rules {
         Ok(Self { rules, stack_bytes, patterns: Arc::new(patterns) })
     }
 
-    /// Evaluates all rules for a message, with one budget for all of them.
+    /// Evaluates the rules for a message, with one budget for all of them. An error other than
+    /// [`Violation::Broken`] ends the evaluation at once.
     pub(super) fn check(&self, message: DynamicMessage, resource: &Resource) -> Result<(), Violation> {
         if self.rules.is_empty() {
             return Ok(());
@@ -151,14 +152,14 @@ fn on_stack_of<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> Result
     })
 }
 
-/// Calls into the crate `cel`. No expression may end the node's thread: a panic of the crate, on an
-/// arithmetic overflow for example, becomes an error. Values that a panic leaves half done are not
-/// used afterwards.
+/// Runs `work`, which calls the crate `cel`. A panic of the crate, on an arithmetic overflow for
+/// example, becomes an error: no expression may end the node's thread. Callers do not use values
+/// that a panic leaves half done.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|_| "the interpreter gave up on it".to_owned())
 }
 
-/// The value of the variable `resource`. Its fields are also listed in [`check`].
+/// The value of the variable `resource`. The module [`check`] lists its fields, too.
 fn facts(resource: &Resource) -> Box<dyn Val + '_> {
     let metadata = resource.metadata.iter().map(|(key, value)| (key.as_str().into(), text(value)));
     let metadata: HashMap<CelMapKey<'_>, Box<dyn Val + '_>> = metadata.collect();
@@ -215,7 +216,7 @@ fn nesting(expression: &str) -> usize {
     deepest + signs / 4
 }
 
-/// The text of the interpreter's error, cut, because it may contain the whole data.
+/// The text of the interpreter's error, cut: it may contain all of the data.
 fn why_undecided(error: &cel::ExecutionError) -> String {
     shown(&error.to_string())
 }

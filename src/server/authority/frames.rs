@@ -1,5 +1,5 @@
-//! Incoming HTTP/2 frames (RFC 9113 §4.1, §6.2, §6.10): finds header blocks and replaces them by
-//! repaired ones.
+//! Incoming HTTP/2 frames (RFC 9113 §4.1, §6.2, §6.10): finds header blocks, and replaces those
+//! whose `:authority` needs a repair.
 //!
 //! Bytes that are not HTTP/2, or are malformed, pass unchanged. Only an incomplete frame head and
 //! an incomplete header block are held back. A repaired header block is sent as one frame without
@@ -62,7 +62,8 @@ impl ParseState {
     const NEXT_FRAME: Self = Self::Frame { last: 0, wanted: HEAD_BYTES };
 }
 
-/// A frame, or its head alone.
+/// Bytes that begin with the head of a frame. Its payload may be missing, and further frames may
+/// follow.
 #[derive(Clone, Copy)]
 struct Frame<'a>(&'a [u8]);
 
@@ -102,7 +103,7 @@ impl<'a> Frame<'a> {
 }
 
 impl Frames {
-    /// Whether all further bytes pass unchanged.
+    /// Whether all further bytes pass unchanged, and none is held back.
     pub(super) fn are_done(&self) -> bool {
         matches!(self.at, ParseState::Done)
     }

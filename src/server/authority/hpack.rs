@@ -19,8 +19,8 @@ const AUTHORITY_INDEX: usize = 1;
 pub(super) enum Authority {
     /// The block has no `:authority`, or only a reference to one that the tables hold.
     Absent,
-    /// The block must pass unchanged: its `:authority` is neither a URL nor a path, or the block
-    /// cannot be read.
+    /// The block must pass unchanged: its `:authority` is neither a URL nor a path, or cannot be
+    /// repaired, or the block cannot be read.
     Kept,
     /// The block after the repair: a legal name of the same decoded length replaces the URL or the
     /// path of a Unix socket.
@@ -141,8 +141,8 @@ fn repaired(value: &[u8]) -> Option<Vec<u8>> {
     socket_name(value).or_else(|| server_name(value))
 }
 
-/// `unix:///PATH` and `/PATH` with a dot for every character that a name cannot have: a client that
-/// has reached the socket has found the server.
+/// `unix:///PATH` and `/PATH` with a dot for every byte that a name cannot have: a client that has
+/// reached the socket has found the server. `None` for any other value.
 fn socket_name(value: &[u8]) -> Option<Vec<u8>> {
     if !value.starts_with(b"unix:") && !value.starts_with(b"/") {
         return None;
@@ -151,8 +151,9 @@ fn socket_name(value: &[u8]) -> Option<Vec<u8>> {
     Some(value.iter().map(legal).collect())
 }
 
-/// `http://HOST:PORT/…` as `HOST:PORT` with as many zeros before the port as keep the length. So
-/// the name stays that of the same server. `None` if it is no such URL.
+/// The `HOST:PORT` of an `http` or `https` URL, with zeros before the port that keep the length. So
+/// the name stays that of the same server. A URL without a port gets that of its scheme. `None` if
+/// `value` is no such URL.
 fn server_name(value: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(value).ok()?;
     let (scheme, rest) = text.split_once("://")?;

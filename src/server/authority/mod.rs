@@ -2,12 +2,13 @@
 //! `:authority` when an endpoint is a URL or comes from the list of members. Go's servers take
 //! that; RFC 9113 (§8.3.1) does not allow it, and h2 refuses it.
 //!
-//! To a Unix socket etcdctl sends its path, or `unix:///PATH`.
+//! As the name of a Unix socket, etcdctl sends the socket's path, or `unix:///PATH`.
 //!
 //! [`RepairedStream`] stands between the socket and hyper and repairs such a value on the way in:
-//! `frames` finds the block of headers, `hpack` the value in it. Bytes are never reordered or
-//! dropped, and only an unfinished block of headers is held back. After the first request with a
-//! legal name, which for nearly all clients is the first request, reads go to the socket directly.
+//! `frames` finds the block of headers, `hpack` the value in it. All other bytes pass unchanged and
+//! in order; only an unfinished frame head or block of headers is held back. After the first
+//! request with a legal name, reads go to the socket directly. For nearly all clients that is the
+//! first request.
 //!
 //! Does not know the meaning of requests, and refuses none: bytes that cannot be repaired pass
 //! unchanged, and h2 judges them.

@@ -35,7 +35,7 @@ fn raw(text: &str) -> Vec<u8> {
     [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat()
 }
 
-/// `:authority` put into the table.
+/// A header block whose literal `:authority` enters the dynamic table.
 fn indexed(value: &str) -> Vec<u8> {
     [POST, &[0x41], &raw(value)].concat()
 }
@@ -44,8 +44,8 @@ fn connection(frames: &[Vec<u8>]) -> Vec<u8> {
     [PREFACE, SETTINGS, &frames.concat()].concat()
 }
 
-/// The output for an input in these chunks, with its end; and whether, before the end, all further
-/// bytes would have passed unchanged.
+/// The output for an input that arrives in these chunks and then ends. Also whether the parser was
+/// done before the end.
 fn followed<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, bool) {
     let (mut frames, mut out) = (Frames::default(), BytesMut::new());
     for chunk in chunks {
@@ -59,8 +59,8 @@ fn followed<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, bool) {
 /// Stands for the name of a request that h2 resets.
 const REFUSED: &str = "refused";
 
-/// The names that h2 reads in the first `requests` requests of a connection. Those that it resets
-/// are at the end.
+/// The names that h2 reads in the first `requests` requests of a connection, then one [`REFUSED`]
+/// for each request that it resets.
 async fn read_by_h2(input: &[u8], requests: usize) -> Vec<String> {
     let (mut client, server) = tokio::io::duplex(1024 * 1024);
     let server = tokio::spawn(async move {
@@ -280,8 +280,8 @@ fn what_cannot_be_repaired_passes() {
     }
 }
 
-/// Complete parts are not held back: the whole frame before a block that is not, and each byte of a
-/// payload.
+/// Only frame heads and incomplete blocks are held back: each byte of the preface and of a payload
+/// passes at once.
 #[test]
 fn nothing_waits_that_can_go_on() {
     let (mut frames, mut out) = (Frames::default(), BytesMut::new());
@@ -321,7 +321,8 @@ proptest! {
     }
 }
 
-/// The stream itself, with small buffers of the reader, small writes, and an answer.
+/// [`RepairedStream`] yields the same bytes with every size of pipe and buffer, and passes an
+/// answer on.
 #[tokio::test]
 async fn a_stream_reads_the_same_whatever_the_buffers() {
     for (what, input, ..) in cases() {

@@ -21,22 +21,25 @@ const SECRET_FILE_BYTES_MAX: u64 = 4096;
 pub struct AclConfig {
     /// Whether the access control lists apply. If not, they allow every request.
     pub enabled: bool,
-    /// Whether a token may access names that none of its rules covers.
+    /// Whether a token may access names that none of its rules covers. Has no effect while etcd's
+    /// authentication is on.
     pub default_allow: bool,
     /// Whether keys below a prefix are listed only with the right `list`.
     pub key_list_policy: bool,
-    /// The file with the secret of a token with all rights. The token is made at the start if it
-    /// does not exist.
+    /// The file with the secret of a token with all rights. The leader makes the token if no token
+    /// has this secret. `None` for no such token.
     pub initial_management: Option<PathBuf>,
-    /// The file with the secret of the token whose rights DNS questions have; `None` for the
-    /// anonymous token.
+    /// The file with the secret of the token whose rights DNS questions have. `None`: they have
+    /// those of the anonymous token.
     pub dns_token: Option<PathBuf>,
-    /// Log index of the last bootstrap, which may then be repeated; zero for no repetition.
+    /// One more bootstrap of the ACLs is allowed if the last one has this log index. Zero allows
+    /// only the first.
     pub bootstrap_reset: u64,
 }
 
 impl AclConfig {
-    /// The settings with the secrets from their files.
+    /// The settings for the node, with the secrets read from their files. An error names the
+    /// setting and its file.
     pub(crate) fn options(&self) -> anyhow::Result<AclOptions> {
         let secret = |key: &str, file: &Option<PathBuf>| {
             let Some(file) = file else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The rules between settings, and the defaults that depend on other settings.
+//! The defaults of settings, their bounds, and the rules between settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -316,7 +316,8 @@ fn history_of(draft: &Draft, found: &mut Findings) -> HistoryConfig {
     HistoryConfig { retention }
 }
 
-/// Largest rate and burst that can be set, requests: a rate above it bounds nothing.
+/// Largest `limits.requests-per-second` and `limits.burst`, requests: a rate above it bounds
+/// nothing.
 const REQUESTS_PER_SECOND_MAX: u64 = 10_000_000;
 
 fn limits_of(draft: &Draft, raft: &RaftConfig, watch: &WatchConfig, found: &mut Findings) -> LimitsConfig {
@@ -472,8 +473,8 @@ fn check_dns(dns: &DnsConfig, others: [SocketAddr; 2], found: &mut Findings) {
     }
 }
 
-/// Reads `NAME=HOST:PORT+https://HOST:PORT,NAME=…`, or `none`. Every wrong entry and endpoint is a
-/// problem of its own.
+/// Reads `NAME=HOST:PORT+https://HOST:PORT,NAME=…`, or `none` for an empty map. Every wrong entry
+/// and endpoint is a problem of its own.
 fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeMap<String, Vec<String>> {
     let mut datacenters = BTreeMap::new();
     if text == "none" {
@@ -532,9 +533,9 @@ fn is_dns_label(text: &str) -> bool {
     (1..=DATACENTER_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good)
 }
 
-/// Checks the settings of joining. A node that joins must not set its id, the token and the first
-/// members: the cluster decides them. A node that does not join must not set `learner` and
-/// `join-token-file`. Endpoints that are reached by TLS need `tls.trusted-ca`.
+/// Checks the settings of joining. A node that joins must set neither its id, nor the token, nor
+/// the first members: the cluster decides them. A node that does not join must not set `learner`
+/// and `join-token-file`. Endpoints that are reached by TLS need `tls.trusted-ca`.
 fn check_join(draft: &Draft, found: &mut Findings) {
     let secure = draft.join.iter().flatten().find(|endpoint| endpoint.starts_with("https://"));
     if let Some(endpoint) = secure.filter(|_| !is_set(&draft.tls_trusted_ca)) {
@@ -562,8 +563,8 @@ fn check_join(draft: &Draft, found: &mut Findings) {
     }
 }
 
-/// The first directive without a valid level. The filter itself takes a misspelt level for a
-/// target.
+/// The first directive without a valid level; `None` if there is none. `EnvFilter` itself takes a
+/// misspelt level for a target.
 fn unknown_level(level: &str) -> Option<&str> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
     let is_level = |text: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text));

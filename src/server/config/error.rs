@@ -1,4 +1,4 @@
-//! Errors of a configuration: all problems at once, each under the name that the user wrote.
+//! Errors of a configuration: all problems at once, each with the key of its setting.
 
 use std::fmt;
 use std::io;
@@ -36,9 +36,11 @@ pub enum ConfigError {
 /// One mistake in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The source of the setting (a file, a variable, a flag); empty for rules between settings.
+    /// The source of the setting (a file, a variable, a flag). Empty if the value could be read,
+    /// but breaks a bound or a rule.
     pub origin: String,
-    /// The setting's key.
+    /// Key of the setting or of a part of it. For a name that is no setting: that key, or that name
+    /// of a variable.
     pub key: String,
     /// The mistake, and the correct form.
     pub detail: String,

@@ -11,7 +11,8 @@ use super::settings::{Put, SETTINGS, Setting};
 use super::{Problem, value};
 
 impl Draft {
-    /// Takes the settings of a file.
+    /// Takes the settings of a file, with `origin` as its name in problems. Unknown keys and
+    /// unreadable values are added to `problems`.
     pub(super) fn read_table(&mut self, table: &toml::Table, origin: &str, problems: &mut Vec<Problem>) {
         self.read_section("", table, origin, problems);
     }
@@ -33,8 +34,8 @@ impl Draft {
         }
     }
 
-    /// Takes the value of a flag or a variable: the text itself, or TOML where the setting is not a
-    /// text.
+    /// Takes the value of a flag or a variable: the text itself, or TOML if the type of the setting
+    /// is not written as a text. An unreadable value is added to `problems`.
     pub(super) fn read_text(&mut self, setting: &Setting, text: &str, origin: &str, problems: &mut Vec<Problem>) {
         let value = if setting.is_text() {
             Value::String(text.to_owned())

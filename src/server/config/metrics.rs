@@ -6,8 +6,8 @@ use super::MetricsConfig;
 use super::check::Findings;
 use super::draft::Draft;
 
-/// The settings of the metrics port. `others` are the addresses of the other ports, by setting; the
-/// metrics port needs one of its own.
+/// The settings of the metrics port, from a draft. `others` are the addresses of the other ports,
+/// with the keys of their settings; an equal address is a problem.
 pub(super) fn of<const N: usize>(
     draft: &Draft,
     others: [(&str, Option<SocketAddr>); N],

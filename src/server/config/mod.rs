@@ -3,8 +3,8 @@
 //!
 //! Owns every setting's name, meaning and default ([`SETTINGS`]), and the rules between settings.
 //! Reads one file and touches nothing else: no sockets, no directories. Invariant: a [`Config`]
-//! that exists is valid. A refused one was refused with *all* the values that cannot be read or, if
-//! all can, with all the rules that are broken, each under the name that the user wrote.
+//! that exists is valid. A refusal names *all* values that cannot be read or, if all can be read,
+//! all broken rules, each with the key of its setting.
 //!
 //! ```
 //! # use headwater_server::config::{Config, Sources};
@@ -69,10 +69,11 @@ pub struct Config {
     pub cluster: ClusterConfig,
     /// The request to join a cluster that exists; `None` for a first member.
     pub join: Option<JoinConfig>,
-    /// Whether a node that was not announced joins by invitation alone.
+    /// Whether a node that was not announced needs an invitation to join. The value of the leader
+    /// applies.
     pub invited_only: bool,
     /// Whether a voter can be announced only while all voters run (etcd's
-    /// `--strict-reconfig-check`).
+    /// `--strict-reconfig-check`). The value of the leader applies.
     pub strict_reconfig_check: bool,
     /// Raft's clocks and log retention.
     pub raft: RaftConfig,
@@ -94,7 +95,8 @@ pub struct Config {
     pub dns: DnsConfig,
     /// The metrics port.
     pub metrics: MetricsConfig,
-    /// Web pages from which browsers may call the client port.
+    /// Web pages from which browsers may call the client port, and names by which they may address
+    /// it.
     pub http: HttpConfig,
     /// Whether the console is served on the client port, and whether it offers changes.
     pub ui: ConsoleMode,
@@ -112,22 +114,22 @@ pub struct Config {
     pub log: LogConfig,
 }
 
-/// Tokens of users.
+/// Tokens of users of etcd's authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthConfig {
-    /// How tokens are made.
+    /// Kind of the tokens.
     pub token: TokenConfig,
     /// Time that a simple token lives after its last use.
     pub token_ttl: Duration,
 }
 
-/// How tokens of users are made.
+/// Kind of the tokens of users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TokenConfig {
-    /// Random; every member remembers them.
+    /// Random texts, which every member remembers.
     #[default]
     Simple,
-    /// Signed.
+    /// Signed JSON web tokens, which no member remembers.
     Signed(SignedTokenConfig),
 }
 
@@ -140,7 +142,7 @@ pub struct SignedTokenConfig {
     pub private_key: Option<PathBuf>,
     /// The algorithm, as in a token's header.
     pub method: String,
-    /// Time that a token lives.
+    /// Time that a token lives after it was made.
     pub ttl: Duration,
 }
 
@@ -190,7 +192,7 @@ pub struct JoinConfig {
     pub endpoints: Vec<String>,
     /// Whether the node stays a learner until a client promotes it.
     pub learner: bool,
-    /// A file with the token of an invitation.
+    /// A file with the token of an invitation; `None` to show none.
     pub token_file: Option<PathBuf>,
 }
 
@@ -212,25 +214,28 @@ pub struct InitialMember {
 pub struct RaftConfig {
     /// Time between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Shortest wait of a candidate, after `election_max` without a leader.
+    /// Shortest wait of a follower before it stands for election. The wait begins `election_max`
+    /// after the last message of the leader.
     pub election_min: Duration,
-    /// Longest wait of a candidate, and the time for which a follower trusts a silent leader.
+    /// Longest wait of a follower before it stands for election. Also the time for which a follower
+    /// trusts a silent leader before that wait begins.
     pub election_max: Duration,
-    /// Log entries between two snapshots, count; `SNAPSHOT_EVERY_BYTES` of commands may come first.
+    /// Most log entries between two snapshots, count. A snapshot is made earlier after
+    /// `limits::SNAPSHOT_EVERY_BYTES` of commands.
     pub snapshot_every: u64,
-    /// Log entries kept behind a snapshot for followers that lag, count; at most `LOG_KEEP_BYTES`
-    /// of commands.
+    /// Most log entries kept although a snapshot covers them, for followers that lag, count. Fewer
+    /// are kept if their commands exceed `limits::LOG_KEEP_BYTES`.
     pub log_keep: u64,
 }
 
 /// Memory that storage may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageConfig {
-    /// Cache of uncompressed blocks of the state, bytes.
+    /// Size of the cache of uncompressed blocks of the state, bytes.
     pub block_cache_bytes: u64,
-    /// One write buffer of the state, bytes a column family.
+    /// Size of one write buffer of one column family of the state, bytes.
     pub state_memtable_bytes: u64,
-    /// One write buffer of the Raft log, bytes.
+    /// Size of one write buffer of one column family of the Raft log, bytes.
     pub log_memtable_bytes: u64,
 }
 
@@ -245,18 +250,20 @@ pub struct RuntimeConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchConfig {
     /// Bound on the window of each topic, its recent changes in memory, bytes. All readers share
-    /// it. A reader that is behind the window holds one read of history besides: `catch_up_bytes`.
+    /// it. A reader that is behind the window also holds one read of history, of at most
+    /// `catch_up_bytes`.
     pub window_bytes: u64,
-    /// Recent commits of each topic kept in memory, count.
+    /// Most commits in the window of each topic, count.
     pub window_commits: u64,
-    /// One read of history for watchers that are behind, bytes. A stalled watcher may pin as much.
+    /// Most bytes of one read of history for readers that are behind; one commit always fits. Each
+    /// stalled reader may hold one such read in memory.
     pub catch_up_bytes: u64,
-    /// Commits in one read of history for watchers that are behind, count.
+    /// Most commits of one read of history for readers that are behind, count.
     pub catch_up_commits: u64,
     /// Time between two progress reports to an idle watcher that asked for them.
     pub progress_interval: Duration,
-    /// Time without a leader after which a watch that requires one, and every stream of the watcher
-    /// API, is ended.
+    /// Time without a leader after which streams end: watches that require a leader, all streams of
+    /// the watcher API, and live histories of the store API.
     pub leader_loss_timeout: Duration,
 }
 
@@ -265,7 +272,7 @@ pub struct WatchConfig {
 pub struct QuotaConfig {
     /// Quota of live keys and values, bytes; `None` for no quota.
     pub bytes_max: Option<u64>,
-    /// Whether the `NOSPACE` alarm is disarmed automatically once the live data fits into nine
+    /// Whether the leader disarms `NOSPACE` alarms by itself once the live data takes at most nine
     /// tenths of the quota.
     pub auto_disarm: bool,
 }
@@ -273,8 +280,8 @@ pub struct QuotaConfig {
 /// Retention of history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryConfig {
-    /// Shortest time for which changes and old values can be read. `None`: until a client compacts
-    /// them.
+    /// Age above which changes and old values are compacted; a client may compact them earlier.
+    /// `None`: only clients compact.
     pub retention: Option<Duration>,
 }
 
@@ -288,21 +295,21 @@ pub struct ConsulConfig {
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
 }
 
-/// The DNS port and its answers.
+/// The DNS ports and their answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsConfig {
-    /// Address of the DNS port, over UDP and TCP; `None` for no such port.
+    /// Address of plain DNS, over UDP and TCP; `None` if DNS is not served.
     pub listen: Option<SocketAddr>,
     /// Address of DNS over TLS; `None` for no such port. Set only with `listen` and a certificate
     /// of the client port.
     pub tls_listen: Option<SocketAddr>,
-    /// The domain of all names.
+    /// The domain below which names are answered, such as `consul`.
     pub domain: String,
     /// Time for which resolvers may cache an answer; whole seconds.
     pub ttl: Duration,
-    /// Most answers over UDP to a client that takes no more than 512 bytes, count.
+    /// Most records in an answer over UDP to a client that accepts no more than 512 bytes, count.
     pub udp_answers: u64,
-    /// Whether instances with a warning are left out, as those with a critical check are.
+    /// Whether instances with a warning are left out. Those with a critical check always are.
     pub only_passing: bool,
 }
 
@@ -315,10 +322,10 @@ pub struct MetricsConfig {
     pub on_client_port: bool,
 }
 
-/// Web pages from which browsers may call the client port.
+/// Web pages from which browsers may call the client port, and names by which they may address it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpConfig {
-    /// Origins whose pages may call; `*` is all of them.
+    /// Origins whose pages may call the client port; `*` is all of them.
     pub allowed_origins: Vec<String>,
     /// Names of this server that browsers may use, beside IP addresses, `localhost` and the host of
     /// `advertise_client`; `*` is all of them.
@@ -328,17 +335,19 @@ pub struct HttpConfig {
 /// Limits that an operator may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Longest time that a request may take, or the client's timeout if that is shorter. Streams
-    /// and waits (locks, elections, blocking queries) may last longer: the bound is for each step.
+    /// Longest time that a request may take; an earlier deadline of the client holds. Streams and
+    /// waits (locks, elections, blocking queries) may last longer: the bound is for each read and
+    /// write that they make.
     pub request_timeout: Duration,
     /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
     pub max_request_bytes: u64,
     /// Most compares, or operations, in one list of a transaction (etcd's `--max-txn-ops`).
     pub max_txn_ops: u64,
-    /// Most connections of one IPv4 address, or one /64 of IPv6, to one kind of port (client or
-    /// peer). `None` for half of the bound of that kind, which the limit of open files sets.
+    /// Most connections of one IPv4 address, or one /64 of IPv6, to one kind of port (client, peer
+    /// or metrics). `None` for half of all connections of that kind, whose number follows from the
+    /// limit of open files.
     pub connections_per_address: Option<u64>,
-    /// Requests of one client a second; `None` for any number.
+    /// Most requests of one client a second; `None` for any number.
     pub requests_per_second: Option<u32>,
     /// Largest burst: requests that one client may send at once after a pause. `None` for as many
     /// as `requests_per_second`.
@@ -364,26 +373,30 @@ pub enum LogFormat {
     Json,
 }
 
-/// The sources of settings, weakest first.
+/// The sources of settings. A later field overrides an earlier one.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// A TOML file.
+    /// A TOML file; `None` for none.
     pub file: Option<PathBuf>,
     /// Environment variables, as (name, value). A name that is one or two edits from that of a
     /// setting is refused. Others are ignored, because other programs may use the prefix, too.
     pub environment: Vec<(String, String)>,
-    /// Flags, as (setting's key, text).
+    /// Flags, as (key of a setting, text). A later flag of one setting overrides an earlier one.
     pub flags: Vec<(&'static str, String)>,
 }
 
 impl Config {
-    /// Reads all sources, strongest last, and checks all rules.
+    /// Reads all sources, fills in defaults, and checks all rules.
     ///
     /// # Errors
     ///
     /// [`ConfigError::Unreadable`] or [`ConfigError::Syntax`] for the file; otherwise
     /// [`ConfigError::Invalid`] with all values of all sources that cannot be read or, if all can,
     /// with all broken rules.
+    ///
+    /// # Panics
+    ///
+    /// If the key of a flag is not that of a setting.
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
         let mut draft = Draft::default();
         let mut problems = Vec::new();

@@ -1,5 +1,5 @@
-//! The table of settings: one row gives a setting its key in the file, its variable, its flag, its
-//! help and its type.
+//! The table of settings: one row gives a setting its key in the file, its help and its type. Its
+//! variable and its flag are made from the key.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub struct Setting {
     pub key: &'static str,
     /// Form of the value, for help texts.
     pub form: &'static str,
-    /// The default, for help texts.
+    /// Text of the default, for help texts.
     pub default: &'static str,
     /// Meaning of the setting, in one sentence.
     pub help: &'static str,
@@ -629,7 +629,7 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 impl Setting {
-    /// The setting of that key.
+    /// The setting with this key; `None` if there is none.
     pub fn find(key: &str) -> Option<&'static Self> {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
@@ -644,7 +644,7 @@ impl Setting {
         format!("--{}", self.key.replace('.', "-"))
     }
 
-    /// Whether its flag may have no value, which means `true`.
+    /// Whether the setting's flag may stand without a value, which means `true`.
     pub fn is_switch(&self) -> bool {
         matches!(self.put, Put::Switch(_))
     }

@@ -162,7 +162,7 @@ fn token(token: &TokenConfig) -> String {
     )
 }
 
-/// `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`.
+/// The value of `consul.remote-datacenters`: `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`.
 fn remote_datacenters(consul: &ConsulConfig) -> String {
     if consul.remote_datacenters.is_empty() {
         return "none".to_owned();
@@ -183,7 +183,7 @@ fn path(path: Option<&PathBuf>) -> Value {
     path.map_or("off".into(), |path| path.display().to_string().into())
 }
 
-/// `TEXT,TEXT`, or `none`.
+/// The texts as one value, `TEXT,TEXT`; `none` if the list is empty.
 fn list(texts: &[String]) -> Value {
     if texts.is_empty() { "none".into() } else { texts.join(",").into() }
 }

@@ -21,7 +21,11 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{text:?} is not a duration ({error}); {hint}"))
 }
 
-/// Reads a size in bytes such as `64MiB`, `10MB` or `512B`.
+/// Reads a size such as `64MiB`, `10MB` or `512B` as bytes. The unit is required.
+///
+/// # Errors
+///
+/// A text for the user if `text` is no size, or too large.
 pub fn size(text: &str) -> Result<u64, String> {
     const UNITS: &[(&str, u64)] = &[
         ("KiB", 1 << 10),
@@ -63,7 +67,7 @@ pub(super) fn quota(value: &Value) -> Result<Option<u64>, String> {
     }
 }
 
-/// Reads a size, or a number of bytes as in etcd.
+/// Reads a size, or a number of bytes without a unit, as in etcd.
 pub(super) fn bytes(value: &Value) -> Result<u64, String> {
     match value {
         Value::Integer(number) => u64::try_from(*number).map_err(|_| "must not be negative".to_owned()),
@@ -114,7 +118,7 @@ pub(super) fn min_version(text: &str) -> Result<MinVersion, String> {
     }
 }
 
-/// `simple`, or `jwt` with etcd's options.
+/// Reads `simple`, or `jwt` with etcd's options.
 pub(super) fn token(text: &str) -> Result<TokenConfig, String> {
     let mut parts = text.split(',').map(str::trim);
     match parts.next() {
@@ -224,7 +228,7 @@ pub(super) fn endpoints(value: &Value) -> Result<Vec<String>, String> {
     texts.into_iter().map(|text| url(&with_scheme(text))).collect()
 }
 
-/// Reads the list of initial members, reporting every problem as (key, detail).
+/// Reads the list of first members. The error has every problem, as (key, detail).
 pub(super) fn members(value: &Value) -> Result<Vec<InitialMember>, Vec<(String, String)>> {
     const KEYS: &[&str] = &["id", "name", "peer", "client"];
     let key = "cluster.initial";
@@ -273,12 +277,12 @@ pub(super) fn members(value: &Value) -> Result<Vec<InitialMember>, Vec<(String, 
     if problems.is_empty() { Ok(members) } else { Err(problems) }
 }
 
-/// A value, or `None` for `off`.
+/// `None` for the text `off`, otherwise the value that `read` makes of the text.
 pub(super) fn or_off<T>(text: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
     if text == "off" { Ok(None) } else { read(text).map(Some) }
 }
 
-/// Refuses the empty string.
+/// The text itself; an error if it is empty.
 pub(super) fn non_empty(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
 }
@@ -288,7 +292,8 @@ pub(super) fn wrong_type(wanted: &str, got: &Value) -> String {
     format!("must be {wanted}, not {} {got}", got.type_str())
 }
 
-/// Text of the problem of an unknown key, with the nearest known key.
+/// Text of the problem of an unknown key. Names the nearest known key if it is at most three edits
+/// away, and at most half of the key's length.
 pub(super) fn unknown_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
     let nearest = known.map(|name| (distance(key, name), name)).min();
     match nearest {

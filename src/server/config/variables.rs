@@ -21,7 +21,8 @@ const OTHER_VARIABLES: &[&str] = &[
 ];
 
 /// The problem of a variable with a misspelt name: one or two edits from the name of a setting.
-/// Variables that container platforms make of the name of a service differ by more.
+/// `None` for every other name. Variables that container platforms make of the name of a service
+/// differ by more edits.
 pub(super) fn misspelt(variable: &str) -> Option<Problem> {
     if !variable.starts_with("HEADWATER_") || OTHER_VARIABLES.contains(&variable) {
         return None;

@@ -16,14 +16,14 @@ use super::{Connection, KeptPart, OpenRequest};
 use headwater_node::Charge;
 use headwater_types::limits::ANSWER_CHUNK_BYTES_MAX;
 
-/// Parts below this size are not charged, bytes: the streams of a connection bound them.
+/// Parts below this size are not charged, bytes: the bound on streams of a connection bounds them,
+/// too.
 const UNCHARGED_BYTES: usize = 1024;
 
 /// An answer on its way to a connection.
 #[derive(Debug)]
 pub(crate) struct AnswerBody<B> {
-    /// The body of the answer. `None` for the answer to a request that is refused because too many
-    /// are open.
+    /// The body of the answer. `None` for the answer to a request that the watchdog refuses.
     body: Option<B>,
     /// Counts the request as open until the answer is sent or dropped. `None` if `body` is `None`.
     open: Option<OpenRequest>,
@@ -56,7 +56,7 @@ fn next_part(all: &mut Option<(Bytes, Charge)>, connection: &Arc<Connection>) ->
     Some(charged(part, charge, connection))
 }
 
-/// Bytes whose drop releases `charge`.
+/// The part as bytes whose drop releases `charge`. Until then the connection counts it as kept.
 fn charged(part: Bytes, charge: Charge, connection: &Arc<Connection>) -> Bytes {
     Bytes::from_owner(ChargedPart { part, _charge: charge, _kept: connection.keep() })
 }
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// A body with its account.
+    /// A body of these parts, the last one first, with its account.
     fn body_of(parts: Vec<Bytes>) -> (AnswerBody<Parts>, Arc<Answers>) {
         let limit_counters = LimitCounters::default();
         let answers = Arc::new(Answers::new(limit_counters.clone()));

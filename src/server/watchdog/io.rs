@@ -1,4 +1,4 @@
-//! The socket of a connection, with a note for the watchdog of whether writes are blocked.
+//! The socket of a connection, which tells the watchdog whether writes are blocked.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Connection;
 
-/// Notes in the connection's state when writes stop and continue.
+/// A socket that records in the connection's state whether its last write is pending.
 #[derive(Debug)]
 pub(crate) struct WatchedStream<S> {
     socket: S,

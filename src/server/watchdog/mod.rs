@@ -1,10 +1,13 @@
 //! The watchdog of a port: cuts connections and streams of clients that send no request or do not
-//! read their answers.
+//! read their answers, and bounds open requests.
 //!
 //! | file | cuts |
 //! |---|---|
 //! | `task` | a stream of HTTP/2 whose reader takes nothing while data waits |
-//! | `mod` | a connection without a first request; one whose socket takes nothing; one that keeps parts of answers |
+//! | `mod` | a connection without a first request; one of the reserve after its first seconds |
+//! | `mod` | a connection whose socket takes nothing; one that keeps parts of answers |
+//! | `io` | nothing: records whether writes to a socket are blocked |
+//! | `service` | nothing: counts open requests, and refuses those over the bound |
 //! | `body` | nothing: charges answers to the account, and passes large ones in parts |
 //!
 //! Owns the state of each connection, and the sweep over them. Knows nothing of requests but that
@@ -54,7 +57,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog for ports of clients.
+    /// A watchdog for ports of clients, and for the metrics port.
     pub(super) fn of_clients(answers: Arc<Answers>, limit_counters: LimitCounters) -> Arc<Self> {
         Arc::new(Self {
             answers: Some(answers),
@@ -78,8 +81,8 @@ struct OpenRequest {
 }
 
 impl OpenRequest {
-    /// Counts a request as open, and notes that its connection has had one. `None` if too many
-    /// requests are open. Requests that may use the reserve have a higher bound.
+    /// Counts a request as open, and records that its connection has had one. `None` if too many
+    /// requests are open. If `has_reserve` returns true, the bound is higher by the reserve.
     fn begin(connection: &Arc<Connection>, has_reserve: impl FnOnce() -> bool) -> Option<Self> {
         connection.begin();
         let watchdog = &connection.watchdog;
@@ -147,7 +150,8 @@ impl Connection {
         }
     }
 
-    /// Notes whether the last write to the socket is pending. Keeps the time at which that began.
+    /// Records whether the last write to the socket is pending, and since when writes have been
+    /// pending.
     fn block(&self, is_blocked: bool) {
         let was_blocked = self.blocked_since.load(Ordering::Relaxed) != 0;
         match (was_blocked, is_blocked) {
@@ -167,7 +171,7 @@ impl Connection {
     }
 
     /// The limit that the connection exceeds at `now`, for which it must be cut. `None` if it
-    /// exceeds none.
+    /// exceeds none. Also begins a new generation when one is due.
     fn exceeded(&self, now: Instant) -> Option<Limit> {
         let age = now.saturating_duration_since(self.accepted);
         if age >= FIRST_REQUEST_TIMEOUT {
@@ -207,7 +211,7 @@ impl Drop for KeptPart {
     }
 }
 
-/// The open connections of a port.
+/// The connections of a port that may be open.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionSweeper {
     connections: Vec<Weak<Connection>>,

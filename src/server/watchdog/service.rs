@@ -57,10 +57,11 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// The reason of a refusal.
+/// Reason why a request is refused.
 #[derive(Clone, Copy, Debug)]
 enum RefusalReason {
-    /// [`OPEN_REQUESTS_MAX`](headwater_types::limits::OPEN_REQUESTS_MAX) requests are open.
+    /// [`OPEN_REQUESTS_MAX`](headwater_types::limits::OPEN_REQUESTS_MAX) requests are open and, if
+    /// the request may use the reserve, all of the reserve, too.
     OpenRequests,
     /// The connection is one of the reserve, and the request may not use it.
     NoConnection,
@@ -80,7 +81,7 @@ impl RefusalReason {
     }
 }
 
-/// The answer to a request that is not served.
+/// The answer to a request that is refused: a gRPC status, or 503 over plain HTTP.
 fn refusal<B>(is_grpc: bool, why: RefusalReason) -> Response<AnswerBody<B>> {
     if is_grpc {
         return why.status().into_http::<()>().map(|()| AnswerBody::empty());

@@ -1,6 +1,6 @@
 //! The task of one HTTP/2 stream. hyper polls the body of an answer only while the reader takes
-//! data, so a body cannot notice a stalled reader. The task around it does, and ends. Dropping the
-//! stream resets it and frees its memory.
+//! data, so a body cannot notice a stalled reader. The task that polls the stream notices it, and
+//! ends. That drops the stream, which resets it and frees its memory.
 
 use std::cell::Cell;
 use std::future::Future;

@@ -64,7 +64,7 @@ pub enum BackupError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The difference that was found.
+        /// The defect that was found.
         detail: String,
     },
     /// The backup is newer than this program.

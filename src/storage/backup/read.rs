@@ -15,10 +15,10 @@ use super::{BLOCK_BYTES, BUFFER_BYTES, BackupError, DIGEST_BYTES, INFO_BYTES_MAX
 use headwater_proto::codec::{self, CodecError};
 use headwater_types::{BackupFile, BackupInfo};
 
-/// A backup with a correct checksum.
+/// The description and the checksum of a backup of which the checksum is correct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// The description of its content.
+    /// The description of the content of the backup.
     pub info: BackupInfo,
     /// The SHA-256 at the end of the file, of everything before it.
     pub digest: [u8; DIGEST_BYTES],
@@ -27,15 +27,15 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// A number that identifies a restore of this backup with these options: the same for all
-    /// members that were restored alike. Never 0.
+    /// A number that identifies a restore of this backup with these options: equal for all members
+    /// that were restored alike. Never 0.
     pub fn origin(&self, bump_index: u64, bump_revision: i64, mark_compacted: bool, disable_auth: bool) -> u64 {
         let hash = Sha256::new()
             .chain_update(self.digest)
             .chain_update(bump_index.to_be_bytes())
             .chain_update(bump_revision.to_be_bytes())
             .chain_update([u8::from(mark_compacted)]);
-        // Restores that keep authentication have the number that they had before there was the option.
+        // Without the option the number is that of earlier programs.
         let hash = if disable_auth { hash.chain_update([1]) } else { hash }.finalize();
         hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)).max(1)
     }
@@ -91,7 +91,8 @@ impl Hashed<'_> {
         Ok(())
     }
 
-    /// Reads the digest at the end of the file, and compares it with the bytes read so far.
+    /// Reads the digest at the end of the file, and compares it with the hash of all bytes read
+    /// before.
     fn verify(mut self) -> Result<[u8; DIGEST_BYTES], BackupError> {
         let mut digest = [0; DIGEST_BYTES];
         let read = self.file.read_exact(&mut digest);
@@ -179,8 +180,9 @@ fn walk(
     Ok(Verified { info, digest, total_bytes })
 }
 
-/// The length of all files together, bytes. An error for a name that is not plain or occurs twice,
-/// and for a sum that is too large.
+/// The length of all files together, bytes. An error for a name that occurs twice, consists of dots
+/// alone, or has other characters than ASCII letters, digits, `.`, `-` and `_`. Also for a sum that
+/// is too large.
 fn check_files(info: &BackupInfo) -> Result<u64, String> {
     let mut names = BTreeSet::new();
     let mut total = 0u64;

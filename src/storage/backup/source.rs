@@ -1,4 +1,4 @@
-//! A checkpoint as a stream of bytes.
+//! A checkpoint as the stream of bytes of a backup.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -22,8 +22,8 @@ pub struct BackupSource {
 }
 
 impl BackupSource {
-    /// Makes a backup of the checkpoint in `dir`; `info` describes its content, except for the
-    /// files, which are listed here.
+    /// Makes a backup of the checkpoint in `dir`; `info` describes its content. The list of files
+    /// in `info` is replaced by the files in `dir`.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl BackupSource {
         Ok(Self { dir: dir.into(), info, header, total_bytes })
     }
 
-    /// The description of its content.
+    /// The description of the content, with the list of files.
     pub fn info(&self) -> &BackupInfo {
         &self.info
     }
@@ -54,8 +54,9 @@ impl BackupSource {
         self.total_bytes
     }
 
-    /// Passes the bytes to `send` in chunks of at most `chunk_bytes`, the checksum in one of its
-    /// own. Stops and returns `Ok` once `send` returns false. Blocks.
+    /// Passes the bytes of the backup to `send` in chunks of at most `chunk_bytes`, which must be
+    /// at least 512. The checksum is a chunk of its own. Stops and returns `Ok` once `send` returns
+    /// false. Blocks.
     ///
     /// # Errors
     ///

@@ -171,7 +171,7 @@ proptest! {
 /// Mutations that are tried, count. Each has its number as seed.
 const MUTATIONS: u64 = 2000;
 
-/// Changes `bytes` in one to four places.
+/// Makes one to four changes to `bytes`.
 fn mutate(bytes: &mut Vec<u8>, rng: &mut SmallRng) {
     for _ in 0..rng.random_range(1..=4) {
         if bytes.is_empty() {
@@ -198,7 +198,7 @@ fn mutate(bytes: &mut Vec<u8>, rng: &mut SmallRng) {
     }
 }
 
-/// Gives changed bytes the length and the checksum of a whole backup, as an attacker would.
+/// Gives changed bytes a valid length and a correct checksum, as an attacker would.
 fn reseal(bytes: &mut Vec<u8>) {
     bytes.truncate(bytes.len().saturating_sub(DIGEST_BYTES));
     bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES as usize).max(BLOCK_BYTES as usize), 0);

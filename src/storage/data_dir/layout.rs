@@ -48,12 +48,14 @@ impl Layout {
         self.root.join("backups")
     }
 
-    /// Set while this member, a first member that lost its data, must not vote.
+    /// The note `REJOINING`: set while this member, a first member that lost its data, must not
+    /// vote.
     pub fn rejoining(&self) -> FlagNote {
         FlagNote::at(self.root.join("REJOINING"))
     }
 
-    /// Set for good when this member was removed from its cluster.
+    /// The note `REMOVED`: set for good when this member learns that it was removed from its
+    /// cluster.
     pub fn removed(&self) -> FlagNote {
         FlagNote::at(self.root.join("REMOVED"))
     }

@@ -65,7 +65,7 @@ pub struct DirectoryIdentity {
     pub needs: Version,
 }
 
-/// Keeps nodes out of a data directory while it lives, if the directory has a lock file.
+/// Keeps nodes out of a data directory while the value lives, if the directory has a lock file.
 #[derive(Debug)]
 pub struct ReadLock {
     _lock: Option<Lock>,
@@ -85,7 +85,8 @@ impl DataDir {
     /// # Errors
     ///
     /// [`StorageError::Corrupt`] for an unreadable stamp, [`StorageError::TooNew`] if the directory
-    /// needs a newer version than `supported` has.
+    /// needs a newer version than `supported` has, [`StorageError::Io`] if the stamp cannot be
+    /// read.
     pub fn owner(path: &Path, supported: Supported) -> Result<Option<Owner>, StorageError> {
         Ok(stamp::read(path, supported)?.map(|stamp| stamp.owner))
     }
@@ -147,7 +148,8 @@ impl DataDir {
 
     /// Takes possession of `path` for `owner`: stamps a new or empty directory, compares the stamp
     /// of any other. The data of a newer version is refused before anything is touched. Takes the
-    /// rights of other users from the directory and all files in it.
+    /// rights of the group and of other users from the directory and all files in it. Removes the
+    /// incarnation of a node that joined.
     ///
     /// # Errors
     ///
@@ -178,8 +180,8 @@ impl DataDir {
         Ok(Self { layout: Layout::new(path), stamp: VersionMark::new(path, stamp), _lock: lock })
     }
 
-    /// Stamps a directory of which the databases were made from a backup, as in use. The last step
-    /// of a restore inside the directory.
+    /// Stamps a directory whose databases were made from a backup, and marks it as in use. The last
+    /// step of a restore inside the directory.
     ///
     /// # Errors
     ///
@@ -198,7 +200,8 @@ impl DataDir {
         self.stamp.change(|stamp| stamp.in_use = true)
     }
 
-    /// Whether [`Self::mark_in_use`] was ever called: the databases must exist.
+    /// Whether the databases must exist: after [`Self::mark_in_use`] was called, and in a directory
+    /// that was restored.
     pub fn is_in_use(&self) -> bool {
         self.stamp.read().in_use
     }
@@ -208,7 +211,7 @@ impl DataDir {
         self.stamp.clone()
     }
 
-    /// A random id, chosen when the directory was stamped. The log holds it too, so that a log of
+    /// A random id, chosen when the directory was made. The log holds it too, so that a log of
     /// another directory is recognised.
     pub fn store_id(&self) -> u64 {
         self.stamp.read().store_id
@@ -269,8 +272,8 @@ impl VersionMark {
         self.change(|stamp| stamp.needs = stamp.needs.max(needs))
     }
 
-    /// Lowers the version that the directory needs to `needs`, durably. Called after the last
-    /// record of a newer version is gone from the disk.
+    /// Sets the version that the directory needs to `needs`, durably. Called to lower it, after the
+    /// last record of a newer version is gone from the disk.
     ///
     /// # Errors
     ///

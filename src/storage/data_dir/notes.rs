@@ -15,7 +15,7 @@ pub(super) const INCARNATION: &str = "JOINING";
 pub(super) const INCARNATION_DRAFT: &str = "JOINING.tmp";
 const ORIGIN: &str = "ORIGIN";
 
-/// A note without content: its existence is the statement.
+/// A note without content: a flag, which is set while the file exists.
 #[derive(Clone, Debug)]
 pub struct FlagNote {
     path: PathBuf,
@@ -51,7 +51,8 @@ impl FlagNote {
 }
 
 impl Layout {
-    /// The number of the restore that made this data directory. `None` if it was not restored.
+    /// The number that stands for the restore that made this data directory (its backup and
+    /// options). `None` if it was not restored.
     ///
     /// # Errors
     ///
@@ -63,12 +64,12 @@ impl Layout {
         Ok(read(&path)?.map(number).transpose()?)
     }
 
-    /// Writes the number of a restore into a data directory that is being made. The folder itself
-    /// is synced with the stamp.
+    /// Writes the number of a restore into a data directory that is being made. Does not sync the
+    /// folder: writing the stamp later does.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Io`], also if there is one already.
+    /// [`StorageError::Io`], also if the note exists already.
     pub fn write_origin(&self, origin: u64) -> Result<(), StorageError> {
         let mut file = FileWriter::create_new(&self.path().join(ORIGIN))?;
         file.write(format!("{origin:016x}\n").as_bytes())?;
@@ -98,7 +99,7 @@ pub(super) fn remove_incarnation(dir: &Path) -> Result<(), StorageError> {
     Ok(files::remove(&dir.join(INCARNATION))?)
 }
 
-/// The text of a note. `None` if there is none.
+/// The text of a note. `None` if the note does not exist.
 pub(super) fn read(path: &Path) -> Result<Option<String>, StorageError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),

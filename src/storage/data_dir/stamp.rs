@@ -30,7 +30,7 @@ pub(super) struct Stamp {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
-    /// The lowest version that understands everything in the directory, as one byte.
+    /// The lowest version that understands everything in the directory, as [`Version::byte`].
     format: u8,
     cluster_id: String,
     node_id: String,
@@ -58,7 +58,7 @@ impl Stamp {
         Ok(files::replace(&dir.join(STAMP), format!("{HEADER}{body}").as_bytes())?)
     }
 
-    /// Refuses a configuration of another owner.
+    /// An error if `configured` is not the owner of the stamp.
     pub(super) fn check_owner(&self, dir: &Path, configured: Owner) -> Result<(), StorageError> {
         if self.owner == configured {
             return Ok(());
@@ -74,12 +74,13 @@ impl Stamp {
     }
 }
 
-/// The stamp of the directory. `None` before the first start.
+/// The stamp of the directory. `None` if it has none: before the first start or the end of a
+/// restore.
 ///
 /// # Errors
 ///
 /// [`StorageError::TooNew`] if the directory needs a newer version than `supported` has,
-/// [`StorageError::Corrupt`] for an unreadable stamp.
+/// [`StorageError::Corrupt`] for a malformed stamp, [`StorageError::Io`] if it cannot be read.
 pub(super) fn read(dir: &Path, supported: Supported) -> Result<Option<Stamp>, StorageError> {
     let path = dir.join(STAMP);
     let Some(text) = notes::read(&path)? else { return Ok(None) };

@@ -19,20 +19,21 @@ use crate::silent::silence;
 use headwater_proto::codec::raft::{LogId, LogTip, RaftRecord, StoreId, Vote};
 use headwater_types::LogIndex;
 
-/// The facts of a log besides its entries. A fact that is missing or unreadable is `None`.
+/// The facts of a log besides its entries. A missing or unreadable fact is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogFacts {
     /// The store id of the data directory that the log was created in.
     pub store_id: Option<u64>,
     /// The last vote.
     pub vote: Option<Vote>,
-    /// The committed id that was saved last. The log may hold later entries that are committed.
+    /// The id of the last entry that was saved as committed. The log may hold later entries that
+    /// are committed.
     pub committed: Option<LogId>,
-    /// The last entry that was purged.
+    /// The id of the last entry that was purged.
     pub purged: Option<LogId>,
     /// First index that is not purged, whether the log has that entry or not.
     pub first: Option<LogIndex>,
-    /// The last entry; the last purged one if there is no entry.
+    /// The id of the last entry; that of the last purged one if the log has no entry.
     pub last: Option<LogId>,
     /// Number of the last write batch that the log holds. Batches are numbered from 1.
     pub written: Option<u64>,
@@ -91,8 +92,9 @@ impl LogInspector {
         &self.damage
     }
 
-    /// Reads the entries from `from` on, in order, until `visit` breaks. Damaged and missing ones
-    /// are left out and added to the damage. Reads nothing if the database could not be opened.
+    /// Calls `visit` with the entries from `from` on, in order, until it breaks or an entry lies
+    /// behind the recorded end. Damaged and missing ones are left out and added to the damage.
+    /// Reads nothing if the database could not be opened.
     pub fn read(&mut self, from: LogIndex, mut visit: impl FnMut(LogRecord) -> ControlFlow<()>) {
         let Some(db) = &self.db else { return };
         let family = db.cf_handle(CF_ENTRIES).expect("invariant: opened with this family");

@@ -1,11 +1,11 @@
-//! The mark of the last durable batch: it reveals after a restart that acknowledged batches are
-//! missing.
+//! The mark of the last durable write batch of the log. After a restart it reveals that
+//! acknowledged batches are missing.
 //!
 //! RocksDB's recovery keeps the write-ahead log up to its first damaged record and silently drops
 //! the rest. A torn tail that was never acknowledged must be dropped; a damaged record in front of
 //! acknowledged ones must not. Nothing inside the write-ahead log distinguishes the two, so the
-//! number of the last durable batch is also kept here, in a small file beside it, written after
-//! each fsync has returned and **without an fsync of its own**.
+//! number of the last durable batch is also kept here, in a small file beside it. The file is
+//! written after each fsync of the log has returned, **without an fsync of its own**.
 //!
 //! The mark is never ahead of the durable log. So a log that ends before the mark has lost
 //! acknowledged data, and the node must not start. After a crash of the process (the page cache
@@ -40,8 +40,8 @@ pub(super) struct DurableMark {
 }
 
 impl DurableMark {
-    /// Opens or creates the mark in `dir`. Returns it with the number of the last batch known to be
-    /// durable (0 if none is).
+    /// Opens or creates the mark in `dir`. Returns the mark, and the number of the last batch known
+    /// to be durable (0 if none is).
     pub(super) fn open(dir: &Path) -> Result<(Self, u64), StorageError> {
         let path = dir.join(FILE_NAME);
         let fail = |source| StorageError::Io { path: path.clone(), source };
@@ -55,7 +55,8 @@ impl DurableMark {
         Ok((Self { file, path }, batch))
     }
 
-    /// Writes `batch` as the number of the last durable batch, without an fsync.
+    /// Writes `batch` as the number of the last durable batch, without an fsync. `batch` is above
+    /// every earlier one.
     pub(super) fn set(&self, batch: u64) -> Result<(), StorageError> {
         let offset = SLOT_OFFSETS[usize::from(!batch.is_multiple_of(2))];
         self.file.write_all_at(&encode(batch), offset).map_err(|source| self.fail(source))
@@ -76,7 +77,7 @@ impl DurableMark {
 ///
 /// # Errors
 ///
-/// If the mark is missing or unreadable.
+/// If the file is missing or cannot be read, or if a slot is damaged and no slot holds a number.
 pub(super) fn read(dir: &Path) -> Result<u64, StorageError> {
     let path = dir.join(FILE_NAME);
     let file = File::open(&path).map_err(|source| StorageError::Io { path: path.clone(), source })?;

@@ -2,13 +2,15 @@
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, Registry, exponential_buckets};
 
-/// The metrics of one log; cheap to clone. They count whether or not they are registered.
+/// The metrics of one log; cheap to clone: clones share their counts. They count whether or not
+/// they are registered.
 #[derive(Clone, Debug)]
 pub struct LogMetrics {
     /// Seconds that a durable write took, from the write to the end of its fsync. One observation
     /// is one fsync.
     pub fsync_seconds: Histogram,
-    /// Bytes written to the write-ahead log of RocksDB.
+    /// Total size of the write batches, bytes. RocksDB's write-ahead log takes each of them as a
+    /// whole.
     pub write_bytes: IntCounter,
     /// Number of entries in one write. Writes without entries are not counted.
     pub batch_entries: Histogram,

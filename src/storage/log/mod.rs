@@ -1,11 +1,11 @@
 //! The Raft log on disk: entries, vote, committed id, purge point, in a RocksDB of its own.
 //!
-//! One thread writes (`writer`): it takes all queued changes, writes one batch, makes one fsync,
-//! and completes every waiter (group commit). A submitted change is readable at once from a tail in
-//! memory (`state`) and durable when its callback runs. Opening checks everything (`recover`); a
-//! damaged log is refused, never repaired. Does not know Raft's rules or the meaning of entries.
-//! Invariant: the entries are consecutive, and the disk always holds a prefix of the submitted
-//! changes that includes every acknowledged one.
+//! One thread writes (`writer`): it takes the queued changes, up to a size, writes one batch, makes
+//! one fsync, and completes every waiter (group commit). Submitted entries are readable at once
+//! from a tail in memory (`state`). A change is durable when its callback runs, and a vote is shown
+//! only then. Opening checks everything (`recover`); a damaged log is refused, never repaired. Does
+//! not know Raft's rules or the meaning of entries. Invariant: the entries are consecutive, and the
+//! disk always holds a prefix of the submitted changes that includes every acknowledged one.
 //!
 //! ```text
 //! append ─► State (readable) ─► queue ─► writer: WriteBatch, fsync, mark ─► done (durable)
@@ -56,9 +56,9 @@ const KEY_STORE: &str = "store";
 /// The bounds of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
-    /// The last entry that was purged.
+    /// The last entry that was purged. `None` if none was.
     pub last_purged: Option<LogId>,
-    /// The last entry; the last purged one if there is no entry.
+    /// The last entry; the last purged one if there is no entry. `None` if there is neither.
     pub last: Option<LogId>,
 }
 
@@ -71,10 +71,10 @@ pub struct LogState {
 ///
 /// # Failure
 ///
-/// The first failed write, failed fsync or damaged record poisons the log: everything that waits
-/// gets an error, every later call is refused with [`StorageError::Poisoned`],
-/// [`LogOptions::on_failure`] is called once. Nothing is retried. A change with an error in `done`
-/// may or may not be on disk.
+/// A failed write or fsync, a damaged record, or an append that leaves a hole or an overlap poisons
+/// the log. Changes that wait get an error, later changes and reads are refused with
+/// [`StorageError::Poisoned`], and [`LogOptions::on_failure`] is called once. Nothing is retried. A
+/// change with an error in `done` may or may not be on disk.
 #[derive(Clone)]
 pub struct LogDb {
     handle: Arc<Handle>,
@@ -91,7 +91,7 @@ impl WeakLog {
     }
 }
 
-/// Owns the writer's thread.
+/// Shared by all clones of a [`LogDb`]: owns the writer's thread. Dropping it closes the log.
 struct Handle {
     shared: Arc<Shared>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -131,7 +131,7 @@ impl LogDb {
 
     /// Appends `records`. They must continue the log without a hole or an overlap; otherwise the
     /// log is poisoned. They are readable when this returns, and durable when `done` runs. A log
-    /// that never held an entry may start at any index.
+    /// without an entry that was never purged may start at any index.
     pub fn append(&self, records: Vec<LogRecord>, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
         self.shared().submit(done, |state| {
             state.append(&records)?;
@@ -154,8 +154,8 @@ impl LogDb {
 
     /// Removes every entry up to and with `id`, which may lie beyond the end: then the log
     /// continues after it. Takes effect for readers at once. Callers need not wait for `done`,
-    /// because nothing depends on its durability. A later change is never durable without it. Only
-    /// runs `done` if the log is purged that far already.
+    /// because nothing depends on its durability. A later change is never durable without it. If
+    /// the log is purged that far already, its content does not change.
     pub fn purge(&self, id: LogId, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
         self.shared().submit(done, |state| {
             let id = state.purged.filter(|purged| purged.index >= id.index).unwrap_or(id);
@@ -170,7 +170,7 @@ impl LogDb {
         self.shared().submit(done, |_| Ok(Change::Vote(vote)));
     }
 
-    /// The last durable vote; none if none was ever saved.
+    /// The last durable vote. `None` if there is none yet.
     ///
     /// # Errors
     ///
@@ -180,8 +180,8 @@ impl LogDb {
         state.check().map(|()| state.vote)
     }
 
-    /// Remembers the committed id. Costs no write: it is stored with the next change, or when the
-    /// log is closed.
+    /// Remembers the committed id. Costs no write of its own: the id is stored with a later change,
+    /// or when the log is closed. It is never stored before its entry.
     ///
     /// # Errors
     ///
@@ -196,7 +196,8 @@ impl LogDb {
         Ok(())
     }
 
-    /// The committed id that was saved last. After a restart it may be an older one.
+    /// The committed id that was saved last; after a restart it may be an older one. `None` if
+    /// there is none.
     ///
     /// # Errors
     ///
@@ -222,6 +223,7 @@ impl LogDb {
     /// # Errors
     ///
     /// [`StorageError::Corrupt`] for a damaged or missing record, which also poisons the log.
+    /// [`StorageError::Poisoned`] after a failure.
     pub fn read(&self, range: Range<LogIndex>) -> Result<Vec<LogRecord>, StorageError> {
         self.read_limited(range.start, range.end, usize::MAX)
     }
@@ -244,14 +246,15 @@ impl LogDb {
     /// Makes sure that the log reaches `applied`, the entry up to which the state machine is
     /// durable. Needed at start, because a power failure may take entries from the log that the
     /// state machine has kept: it flushes on its own, and an entry may be applied before this
-    /// node's own log has synced it. Does nothing if the log holds the entry or is purged that far.
-    /// Otherwise nothing in the log is of use any more: all entries are dropped, and the log
-    /// continues after `applied`. Returns when that is durable.
+    /// node's own log has synced it. Does nothing if the log holds the entry with its term, or is
+    /// purged that far. Otherwise no entry in the log is of use any more: all are dropped, and the
+    /// log continues after `applied`. Returns when that is durable.
     ///
     /// # Errors
     ///
     /// [`StorageError::Corrupt`] if the log holds an entry of a later term at the index of
-    /// `applied`: then the log or the state machine is of another cluster.
+    /// `applied`: then the log or the state machine is of another cluster. Other errors if the log
+    /// has failed or fails.
     pub fn reset_to(&self, applied: LogId) -> Result<(), StorageError> {
         let shared = self.shared();
         let (done, durable) = mpsc::channel();
@@ -307,8 +310,8 @@ impl LogDb {
         WeakLog(Arc::downgrade(&self.handle.shared.open))
     }
 
-    /// Writes everything submitted and ends the writer. Later changes are refused, reads still
-    /// succeed. Must not be called from a `done`.
+    /// Writes everything submitted, ends the writer, and waits for both. Later changes are refused,
+    /// reads still succeed. Must not be called from a `done`.
     pub fn close(&self) {
         self.handle.close();
     }

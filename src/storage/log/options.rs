@@ -30,16 +30,16 @@ pub struct LogOptions {
     /// Whether a missing log may be created. True only until the data directory has been in use:
     /// after that a missing log means that votes and entries are gone.
     pub create: bool,
-    /// Size of one memtable, bytes.
+    /// Size of one memtable of RocksDB, bytes.
     pub memtable_bytes: usize,
     /// Recent entries kept in memory, bytes. Entries that are not yet durable are kept beyond it.
     pub tail_bytes_max: usize,
-    /// Payload of one write batch, bytes. A larger append is written in a batch of its own.
+    /// Most payload of one write batch, bytes. A larger append is written in a batch of its own.
     pub batch_bytes_max: usize,
     /// Whether every fsync is skipped. **Loses acknowledged writes when the power fails**: only for
     /// the proof that the durability tests notice a missing fsync.
     pub unsafe_no_fsync: bool,
-    /// Called once when the log fails; the process should then end.
+    /// Called once when the log fails; the process should then end. `None`: nothing is called.
     pub on_failure: Option<OnFailure>,
 }
 

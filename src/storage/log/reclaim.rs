@@ -13,7 +13,8 @@ use super::record::entry_key;
 use super::shared::Shared;
 use crate::StorageError;
 
-/// A handle to the thread; dropping it ends the thread.
+/// A handle to the thread. Dropping it ends the thread, after all requested purges, and waits for
+/// that.
 pub(super) struct Reclaimer {
     purges: Option<mpsc::Sender<u64>>,
     thread: Option<JoinHandle<()>>,

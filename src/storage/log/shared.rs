@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) options: LogOptions,
     pub(super) metrics: LogMetrics,
     pub(super) state: Mutex<State>,
-    /// Signalled when the queue fills or the log closes.
+    /// Signalled when a change was queued or the log closes.
     pub(super) work: Condvar,
     /// Shows [`WeakLog`](super::WeakLog) whether the log is closed. The last field, so that it is
     /// dropped after the database.
@@ -44,7 +44,8 @@ impl Shared {
     }
 
     /// Makes a change visible and queues it under one lock, so that changes become visible and
-    /// durable in the same order. A refused change gets its error at once.
+    /// durable in the same order. A refused change gets its error at once, and poisons the log
+    /// unless the log had failed or was closed.
     pub(super) fn submit(
         &self,
         done: impl FnOnce(Result<(), io::Error>) + Send + 'static,
@@ -82,9 +83,9 @@ impl Shared {
         state.queue.push_back(Op { change, bounds, done });
     }
 
-    /// Wakes the writer after the queue has filled. Not under the lock: the lock would pass to the
-    /// writer before it runs, and the next reader (the leader, for its followers) would wait for
-    /// it.
+    /// Wakes the writer after a change was queued. Not to be called under the lock: the lock would
+    /// pass to the writer before it runs, and the next reader (the leader, for its followers) would
+    /// wait for it.
     pub(super) fn wake_writer(&self) {
         self.work.notify_one();
     }
@@ -152,7 +153,8 @@ impl Shared {
         }
     }
 
-    /// Ends the log for good: every waiting and every later call gets `error`.
+    /// Fails the log for good: the waiting changes get `error`, and later calls are refused with
+    /// its text. Does nothing if the log has failed before.
     pub(super) fn poison(&self, error: &StorageError) {
         let reason: Arc<str> = error.to_string().into();
         let waiting = {

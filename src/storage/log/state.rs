@@ -1,8 +1,9 @@
-//! The log as callers see it: all submitted changes, whether or not they are on disk yet.
+//! The log as callers see it: with all submitted changes, whether or not they are on disk yet. Only
+//! a vote is shown once it is on disk.
 //!
 //! Owns the memory tail, the bounds of the log and the queue of the writer. Knows nothing of
-//! RocksDB. Invariant: the tail holds every entry that may not be on disk yet, and an entry below
-//! the tail's start is on disk as it is here.
+//! RocksDB. Invariant: the tail holds every entry that may not be on disk yet, and every entry
+//! before the tail is on disk as it was submitted.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +25,7 @@ pub(super) struct Op {
     pub(super) done: Done,
 }
 
-/// The effect of a change on disk.
+/// A submitted change, as the writer makes it on disk.
 pub(super) enum Change {
     Append(Vec<LogRecord>),
     /// Removes every entry from this index on.
@@ -39,7 +40,7 @@ pub(super) enum Change {
 pub(super) struct Bounds {
     /// First index that is not purged.
     pub(super) first: u64,
-    /// Last entry; the last purged one if there is no entry.
+    /// Last entry; the last purged one if there is no entry. `None` if there is neither.
     pub(super) last: Option<LogId>,
 }
 
@@ -48,7 +49,7 @@ impl Bounds {
         Self { first: tip.first.get(), last: tip.last }
     }
 
-    /// The index after the last entry.
+    /// The index after the last entry; `first` if there is no entry.
     pub(super) fn end(&self) -> u64 {
         self.last.map_or(self.first, |last| last.index.get() + 1).max(self.first)
     }
@@ -66,7 +67,7 @@ pub(super) struct State {
     pub(super) committed_dirty: bool,
     pub(super) tail: VecDeque<LogRecord>,
     pub(super) tail_bytes: usize,
-    /// Entries below this index are on disk exactly as they are here.
+    /// Entries below this index are on disk exactly as in this state.
     pub(super) durable_end: u64,
     pub(super) queue: VecDeque<Op>,
     pub(super) failed: Option<Arc<str>>,
@@ -137,7 +138,8 @@ impl State {
         Ok(())
     }
 
-    /// Drops every entry from `end` on; `last` is the entry before it.
+    /// Drops every entry from `end` on; `last` is the id of the entry before it, or of the last
+    /// purged one; `None` if there is neither.
     pub(super) fn truncate(&mut self, end: u64, last: Option<LogId>) {
         while self.tail.back().is_some_and(|record| record.index.get() >= end) {
             self.drop_back();
@@ -149,7 +151,7 @@ impl State {
         self.durable_end = self.durable_end.min(end);
     }
 
-    /// Drops every entry up to and with `id`.
+    /// Drops every entry up to and with `id`, which may lie beyond the end.
     pub(super) fn purge(&mut self, id: LogId) {
         while self.tail.front().is_some_and(|record| record.index <= id.index) {
             self.drop_front();
@@ -161,7 +163,8 @@ impl State {
         }
     }
 
-    /// Records that a batch is on disk; the stored log now ends before `end`.
+    /// Notes that a batch is on disk: the stored log now ends before `end`. Then drops entries from
+    /// memory as [`evict`](Self::evict) does.
     pub(super) fn written(&mut self, end: u64, tail_bytes_max: usize) {
         // A queued truncation has already changed the tail: from its index on, the entries of the
         // batch differ from it.
@@ -173,7 +176,8 @@ impl State {
         self.evict(tail_bytes_max);
     }
 
-    /// Drops durable entries from memory until the tail fits `tail_bytes_max`.
+    /// Drops durable entries from the front of the tail while the tail exceeds `tail_bytes_max`.
+    /// Stops at an entry that is not durable.
     pub(super) fn evict(&mut self, tail_bytes_max: usize) {
         while self.tail_bytes > tail_bytes_max
             && self.tail.front().is_some_and(|record| record.index.get() < self.durable_end)

@@ -1,10 +1,10 @@
-//! The one thread that writes the log: it takes all queued changes, writes one batch, makes one
-//! fsync, then completes every waiter.
+//! The one thread that writes the log: it takes the queued changes, up to a size, writes one batch,
+//! makes one fsync, then completes every waiter.
 //!
 //! Invariant: changes reach the disk in the order in which they were submitted, a batch as a whole
-//! or not at all, and `done` of a change runs only after the fsync that covers it. The writer stops
-//! at the first failure: a failed fsync may have dropped pages that a second one would report as
-//! written.
+//! or not at all, and `done` of a change runs only after the fsync that covers it. Nothing is
+//! written after the first failure: a failed fsync may have dropped pages that a second one would
+//! report as written.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,9 +22,9 @@ use crate::StorageError;
 use headwater_proto::codec::raft::{LogId, LogTip, Vote};
 use headwater_types::LogIndex;
 
-/// Estimates for the capacity of a batch, bytes: its fixed records, and the key and frame of one
-/// entry.
+/// Estimated size of the records of a batch that are not entries, bytes.
 const BATCH_OVERHEAD_BYTES: usize = 256;
+/// Estimated size of the key and the frame of one entry in a batch, bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 48;
 
 /// The writer's own state; it lives on the thread.
@@ -74,7 +74,8 @@ impl Writer {
         drop(guard);
     }
 
-    /// Waits for work; `None` when the log is closed and the queue is empty.
+    /// Waits for changes, and takes those that fit one batch, at least one. `None` when the log is
+    /// closed and the queue is empty.
     fn take(&self) -> Option<TakenBatch> {
         let mut state = self.shared.state.lock();
         while state.queue.is_empty() && !state.closed {
@@ -184,7 +185,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds the tip, writes, syncs, and moves the mark.
+    /// Adds the tip to `batch`, writes it, syncs, and moves the mark. `entries` is the number of
+    /// entries in it.
     fn commit(&mut self, mut batch: WriteBatch, entries: usize) -> Result<(), StorageError> {
         self.batch += 1;
         let tip = LogTip { batch: self.batch, first: LogIndex(self.bounds.first), last: self.bounds.last };
@@ -208,7 +210,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the newest committed id and syncs the mark, before the thread ends.
+    /// Writes the newest committed id, if it is not stored yet, and syncs the mark, before the
+    /// thread ends.
     fn finish(&mut self) -> Result<(), StorageError> {
         let committed = {
             let state = self.shared.state.lock();

@@ -2,7 +2,7 @@
 //!
 //! Owns the records and their keys. Knows no rule of a command. Invariants: a name, and the hash of
 //! a secret, lead to one row each; builtin policies are no records; every change of a row notes
-//! that rights have changed, except that of adding a token.
+//! that rights have changed, except that of adding a token. Adding the anonymous one counts.
 //!
 //! | table | key | value |
 //! |---|---|---|
@@ -97,7 +97,7 @@ pub trait AclReader: StateReader + Sized {
         })
     }
 
-    /// A token by the hash of its secret.
+    /// A token by the hash of its secret. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ pub trait AclReader: StateReader + Sized {
         }
     }
 
-    /// A policy by its id, builtin ones too.
+    /// A policy by its id, builtin ones too. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ pub trait AclReader: StateReader + Sized {
         })
     }
 
-    /// The id of the policy with this name, builtin ones too.
+    /// The id of the policy with this name, builtin ones too. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ pub trait AclReader: StateReader + Sized {
         self.acl_pointer(Table::AclPolicy, &key(NAME, name.as_bytes()))
     }
 
-    /// A role by its id.
+    /// A role by its id. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ pub trait AclReader: StateReader + Sized {
         })
     }
 
-    /// The id of the role with this name.
+    /// The id of the role with this name. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ pub trait AclReader: StateReader + Sized {
         self.acl_pointer(Table::AclRole, &key(NAME, name.as_bytes()))
     }
 
-    /// An auth method.
+    /// An auth method by its name. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ pub trait AclReader: StateReader + Sized {
         Ok(self.acl_method(&token.method)?.is_none_or(|method| method.created > token.created))
     }
 
-    /// A binding rule.
+    /// A binding rule by its id. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -215,8 +215,8 @@ pub trait AclReader: StateReader + Sized {
 
 impl<T: StateReader> AclReader for T {}
 
-/// Every stored row of a table, in order of the id, accessor or name. Builtin policies and an
-/// unstored anonymous token are not among them.
+/// Every stored row of `table`, one of the tables of ACLs, in order of the id, accessor or name.
+/// Builtin policies and an unstored anonymous token are not among them.
 ///
 /// # Errors
 ///
@@ -236,8 +236,9 @@ fn decode(kv: KeyValue, modified: LogIndex) -> Result<AclRow, StorageError> {
 }
 
 impl WriteTxn<'_> {
-    /// Writes a row, and the records that lead to it. Notes that rights have changed, except for a
-    /// new token: no request was judged by it yet.
+    /// Writes a row, and the record that leads to it by its name or secret. Notes that rights have
+    /// changed, except for a new token: no request was judged by it yet. A new anonymous token
+    /// counts as a change.
     ///
     /// # Errors
     ///
@@ -264,7 +265,8 @@ impl WriteTxn<'_> {
         self.set_acl_record(table, key, Some(codec::encode_acl_row(row)))
     }
 
-    /// Removes a row, and the records that lead to it. False if it is not there.
+    /// Removes a row, and the record that leads to it by its name or secret. Notes that rights have
+    /// changed. Returns false, without a change, if the row is not there.
     ///
     /// # Errors
     ///

@@ -12,9 +12,9 @@ use crate::StorageError;
 use headwater_types::LogIndex;
 
 impl ReadView<'_> {
-    /// Log index of the last command in history that was proposed at `unix_ms` or before. `None` if
-    /// all history is younger, or empty. A binary search: some dozens of reads, independent of the
-    /// length of history.
+    /// Log index of the last command after the beginning of history that was proposed at `unix_ms`
+    /// or before. `None` if there is none. A binary search, as if the times of proposals were
+    /// ascending: some dozens of reads, however long history is.
     ///
     /// # Errors
     ///
@@ -37,7 +37,8 @@ impl ReadView<'_> {
     }
 
     /// Log index of the first command in history at `from` or later with a known time of proposal,
-    /// and that time (Unix ms). Changes of the membership have none.
+    /// and that time (Unix ms). `None` if there is none. Changes of the membership have no known
+    /// time.
     fn first_from(&self, from: LogIndex) -> Result<Option<(LogIndex, u64)>, StorageError> {
         let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
         let mut next = from;

@@ -48,7 +48,7 @@ pub trait AuthReader: StateReader {
     /// If the disk failed, or a record cannot be decoded.
     fn user_rights(&self, name: &str) -> Result<Option<Arc<Rights>>, StorageError>;
 
-    /// A user.
+    /// A user by name. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ pub trait AuthReader: StateReader {
         codec::decode_user(kv.value).map(Some).map_err(|error| unread(HISTORY, &kv.key, error))
     }
 
-    /// A role.
+    /// A role by name. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -108,7 +108,8 @@ pub trait AuthReader: StateReader {
         Ok(names)
     }
 
-    /// The stored record of a user or a role.
+    /// The newest version and the stored record of a user or a role, by `table` and name. `None` if
+    /// there is none.
     ///
     /// # Errors
     ///
@@ -216,8 +217,8 @@ impl WriteTxn<'_> {
         self.head.acl_changed = self.command_index();
     }
 
-    /// Adds a change of the simple tokens of etcd's Auth, for the members' memory: it is no part of
-    /// the state.
+    /// Adds a change of the simple tokens of etcd's Auth to the result of the commit. It is no part
+    /// of the state: each member keeps these tokens in memory.
     pub fn add_token_change(&mut self, change: TokenChange) {
         self.tokens.push(change);
     }

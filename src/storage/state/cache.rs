@@ -52,8 +52,8 @@ impl Weighter<CachedKey, CachedVersion> for ByBytes {
 #[derive(Clone)]
 pub(super) struct CachedVersion {
     pub(super) version: Version,
-    /// The outline of a resource. `None` for other tables, for tombstones, and if a reader added
-    /// the entry.
+    /// The outline of a resource. `None` for other tables, for tombstones, and if a read of a view
+    /// added the entry.
     pub(super) outline: Option<Arc<Outline>>,
 }
 

@@ -43,11 +43,12 @@ impl CommandHistory {
 }
 
 impl HistoryRecord {
-    /// The event of the cluster in this record of the command at `index`.
+    /// The event of the cluster in this record, which is one of the table `ClusterEvents`, of the
+    /// command at `index`. The table is not checked.
     ///
     /// # Errors
     ///
-    /// If the record cannot be decoded, or is of another table.
+    /// If the value is no such event that this version understands.
     pub fn cluster_event(&self, index: LogIndex) -> Result<ClusterEvent, StorageError> {
         let value = &self.kv.value;
         decode(value.clone())

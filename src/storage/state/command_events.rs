@@ -9,8 +9,8 @@ use super::overlay::{Change, EventValue};
 use headwater_types::catalog::CatalogEvent;
 use headwater_types::{ClusterEvent, CommandEvents, KvEvent, LogIndex, ResourceEvent};
 
-/// Groups changes by command. A command that changed no row may have events of the catalog and of
-/// the cluster.
+/// The events of each command, in the order of the log. A command is included if it has a change,
+/// or an event of the catalog or of the cluster.
 pub(super) fn command_events(
     changes: Vec<Change>,
     catalog: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,

@@ -3,7 +3,8 @@
 //!
 //! Owns the walk, and the tables that it decodes: records of other tables are stepped over without
 //! a copy. A command that is larger than the bound of a walk is read record by record. Invariant:
-//! between two returned commands of a walk lies no other command with records.
+//! between two returned commands of a walk lies no other command with records, unless the caller
+//! has skipped it.
 
 use rocksdb::DBRawIterator;
 
@@ -45,9 +46,10 @@ impl Tables {
 /// A part of history: the commands after one log index, up to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistorySpan {
-    /// The commands have higher indexes. Not below the beginning of history.
+    /// Exclusive lower bound. The first index of the span, `after` + 1, is not below the beginning
+    /// of history.
     pub after: LogIndex,
-    /// The commands have this index or a lower one.
+    /// Inclusive upper bound.
     pub through: LogIndex,
 }
 
@@ -61,7 +63,7 @@ impl HistorySpan {
 /// Approximate size of a record in memory beside its bytes on disk, bytes.
 const RECORD_BYTES: usize = 128;
 
-/// A command of a walk with a bound.
+/// A command as a walk with a bound returns it; see [`CommandWalk::next_within`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WalkedCommand {
     /// The command, with all its records of the wanted tables.
@@ -92,7 +94,7 @@ pub struct CommandWalk<'a> {
 
 impl ReadView<'_> {
     /// A walk over the commands of `span`, from the oldest on, or with `is_backward` from the
-    /// newest on. Only records of `tables` are returned.
+    /// newest on. Every command is returned, but of its records only those of `tables`.
     pub fn walk(&self, span: HistorySpan, is_backward: bool, tables: Tables) -> CommandWalk<'_> {
         let mut options = self.options();
         let (lower, upper) = span.bounds();
@@ -104,7 +106,7 @@ impl ReadView<'_> {
     }
 
     /// The records of `tables` that the command at `index` has at the position `from` or later. The
-    /// first position is 1.
+    /// first position is 1; 0 counts as 1.
     ///
     /// # Errors
     ///
@@ -125,8 +127,8 @@ impl ReadView<'_> {
         Ok(CommandRecords { iter, tables, index, head, position })
     }
 
-    /// The last command with records at `index` or before it, and not before the beginning of
-    /// history; without its records. `None` if there is none.
+    /// The last command that wrote records, at `index` or before it, and not before the beginning
+    /// of history. It is returned without the records. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -137,8 +139,8 @@ impl ReadView<'_> {
     }
 
     /// The log indexes of the commands of `span` that changed a key of `range`, ascending. `None`
-    /// if the interval has more than `most` versions, of the span or not: a walk may be cheaper
-    /// then.
+    /// if `range` has more than `most` stored versions, within the span or not: a walk may be
+    /// cheaper then.
     ///
     /// # Errors
     ///
@@ -193,12 +195,13 @@ impl ReadView<'_> {
 }
 
 impl CommandWalk<'_> {
-    /// Records that the walk has stepped over or returned, count.
+    /// Entries of history that the walk has read or stepped over, heads included; count.
     pub fn visited(&self) -> usize {
         self.visited
     }
 
-    /// Goes on with the command at `index`, or with the next one in the direction of the walk.
+    /// Moves the walk to the command at `index`. If there is none, moves it to the next one in the
+    /// direction of the walk.
     pub fn skip_to(&mut self, index: LogIndex) {
         self.has_begun = true;
         match self.is_backward {
@@ -207,7 +210,7 @@ impl CommandWalk<'_> {
         }
     }
 
-    /// The next command, with its records of the wanted tables; there may be none. `None` at the
+    /// The next command, with its records of the wanted tables, which may be none. `None` at the
     /// end of the walk.
     ///
     /// # Errors
@@ -221,8 +224,8 @@ impl CommandWalk<'_> {
         }))
     }
 
-    /// The next command, as [`next`](Self::next), but without its records if these have more than
-    /// `bytes_max` bytes.
+    /// The next command, as [`next`](Self::next), but without its records if these need more than
+    /// `bytes_max` bytes of memory, by an estimate.
     ///
     /// # Errors
     ///
@@ -340,7 +343,7 @@ impl CommandRecords<'_> {
     }
 }
 
-/// Records of a command, up to a bound.
+/// Records of one command of the wanted tables, up to a bound in bytes.
 struct Gathered {
     tables: Tables,
     records: Vec<HistoryRecord>,

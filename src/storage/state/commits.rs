@@ -31,7 +31,7 @@ const READ_AHEAD: usize = 256;
 pub struct KeptCommits {
     /// Number of commits.
     pub count: u64,
-    /// Size of their records, bytes.
+    /// Their size, bytes: the sum of [`WriteTxn::kept_bytes`].
     pub bytes: u64,
     /// Number of the newest one ([`KeptEntry::number`]); 0 if there is none.
     pub number: u64,
@@ -46,11 +46,12 @@ pub struct KeptEntry {
     pub index: LogIndex,
     /// The idempotency key.
     pub id: CommitKeyId,
-    /// Number of the commit among those with keys, in the order of the log.
+    /// Number of the commit among those with keys, in the order of the log. Starts at 1 whenever no
+    /// earlier commit is kept.
     pub number: u64,
     /// Time of the proposal by the proposer's clock, milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// Size of its record, bytes.
+    /// Its part of [`KeptCommits::bytes`], bytes.
     bytes: u64,
 }
 
@@ -121,7 +122,7 @@ impl PendingCommits {
 }
 
 impl WriteTxn<'_> {
-    /// The commit that is kept with an idempotency key.
+    /// The commit that is kept with an idempotency key. `None` if none is.
     ///
     /// # Errors
     ///
@@ -158,7 +159,8 @@ impl WriteTxn<'_> {
         codec::encode_kept_commit(kept).len() as u64 + OVERHEAD_BYTES
     }
 
-    /// Keeps the current command's commit with an idempotency key that none is kept with.
+    /// Keeps the commit of the current command with the idempotency key `id`. No other commit is
+    /// kept with that key.
     ///
     /// # Errors
     ///
@@ -223,7 +225,8 @@ impl WriteTxn<'_> {
         Ok(OldestCommits { from, entries })
     }
 
-    /// Removes the oldest kept commit.
+    /// Removes the oldest kept commit. `entry` is the answer of
+    /// [`oldest_kept_commit`](Self::oldest_kept_commit).
     ///
     /// # Errors
     ///
@@ -254,7 +257,7 @@ impl WriteTxn<'_> {
 }
 
 impl ReadView<'_> {
-    /// The commit that is kept with an idempotency key.
+    /// The commit that is kept with an idempotency key. `None` if none is.
     ///
     /// # Errors
     ///

@@ -51,7 +51,9 @@ pub trait ConsulReader: StateReader + Sized {
         Ok(Some((version, KvEntry { path: path.clone(), value, side, modified: version.index })))
     }
 
-    /// The side record shown for a key that an etcd client wrote.
+    /// The side record shown for a key that an etcd client wrote: without flags or a session.
+    /// `created` is the log index of the key's creation, or of the compaction point if the creation
+    /// lies before it.
     ///
     /// # Errors
     ///
@@ -69,7 +71,7 @@ pub trait ConsulReader: StateReader + Sized {
         Ok(KvSide { created: created.min(version.index), ..KvSide::default() })
     }
 
-    /// A session, if it exists.
+    /// A session by its id. `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -108,7 +110,7 @@ pub trait ConsulReader: StateReader + Sized {
         texts(self.index_keys(&keys::check_sessions_prefix(&canonical(node), check), &[], usize::MAX)?)
     }
 
-    /// The lease of the running deadline of a subject, if there is one.
+    /// The lease of the running deadline of a subject. `None` if none runs.
     ///
     /// # Errors
     ///
@@ -146,7 +148,8 @@ pub struct ConsulTree {
     pub newest: LogIndex,
 }
 
-/// Reads the tree below a prefix of paths.
+/// Reads the tree below a prefix of paths, in the newest state of the view. The empty path is left
+/// out.
 ///
 /// # Errors
 ///
@@ -307,8 +310,8 @@ impl WriteTxn<'_> {
         self.delete(table, key, ChangeKind::Delete, Revision::default(), previous);
     }
 
-    /// Begins a deadline. It replaces a running one of the same subject. Less than one second
-    /// counts as one.
+    /// Begins a deadline. It replaces a running one of the same subject. `ttl_seconds` below 1
+    /// counts as 1.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! One generation of the state: an open RocksDB with its head, its key cache and its health.
 //!
 //! Owns opening, flushing, checkpoints and durability. Knows no business rules. Invariant: `head`
-//! is the one of the last commit; after a failed write or flush, every further write, flush or
-//! transaction is refused.
+//! is the one of the last commit; after a failed write or flush, every further write, flush, view
+//! or transaction is refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -143,8 +143,8 @@ pub struct StateDb {
     durable: Mutex<Option<LogIndex>>,
     pub(super) writing: AtomicBool,
     pub(super) reclaiming: Mutex<()>,
-    /// Whether no head of history is known to have an author: it was never written, or removed
-    /// ([`StateDb::remove_authors`]).
+    /// Whether history is known to have no head with an author: none was written, or all were
+    /// rewritten ([`StateDb::remove_authors`]). False if it is not known.
     pub(super) has_plain_heads: AtomicBool,
     /// Counts the beginnings and the ends of commits with which the version rises.
     pub(super) rises: AtomicU64,
@@ -247,9 +247,9 @@ impl StateDb {
         self.version_mark.as_ref().map_or(version, |mark| mark.needs().max(version))
     }
 
-    /// A number that changes before the mark of the data directory rises with the cluster's
-    /// version, and once more when the risen version is visible. Two equal numbers: no record of a
-    /// newer version was written in between.
+    /// A number that changes twice for a commit with which the cluster's version rises: before the
+    /// version of the data directory rises, and when the commit is visible. If two calls return
+    /// equal numbers, no record of a newer version was written in between.
     pub fn version_rises(&self) -> u64 {
         self.rises.load(Ordering::Acquire)
     }
@@ -294,14 +294,15 @@ impl StateDb {
         Ok(Some(AppliedState { term, index, membership: view.membership()? }))
     }
 
-    /// Highest applied index that is surely on disk: the Raft log may be purged up to it.
+    /// Highest applied index that is surely on disk: the Raft log may be purged up to it. `None` if
+    /// none is.
     pub fn durable_applied(&self) -> Option<LogIndex> {
         *self.durable.lock()
     }
 
     /// Writes everything that was committed before the call to disk, atomically across families,
-    /// and waits for it. Returns the highest applied index on disk. Blocks for a disk write and its
-    /// fsync: call it from a thread that may block.
+    /// and waits for it. Returns the highest applied index that is surely on disk; `None` for an
+    /// empty state. Blocks for a disk write and its fsync: call it from a thread that may block.
     ///
     /// # Errors
     ///
@@ -359,8 +360,10 @@ impl StateDb {
     }
 
     /// Copies the state to `to`, which must not exist: hard links, no pause for writers, fsynced
-    /// before it returns. Returns the position of the copy, at or past the applied one at the time
-    /// of the call. Blocks: call it from a thread that may block.
+    /// before it returns. First removes authors from history if the cluster's version has none
+    /// ([`remove_authors`](Self::remove_authors)). Returns the description of the copy. Its applied
+    /// index is at or past the one at the time of the call. Blocks: call it from a thread that may
+    /// block.
     ///
     /// # Errors
     ///
@@ -520,7 +523,8 @@ pub(super) fn decode_head(bytes: Option<&[u8]>) -> Result<StateHead, StorageErro
     StateHead::decode(bytes).ok_or_else(|| corrupt(META, keys::META_HEAD, "the head cannot be decoded"))
 }
 
-/// The applied position and the version of a finished checkpoint.
+/// The description of the finished checkpoint in `path`. Removes RocksDB's information logs from
+/// it.
 fn read_checkpoint(path: &Path) -> Result<StateCopy, StorageError> {
     let copy = {
         let mut options = rocksdb::Options::default();

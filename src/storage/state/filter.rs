@@ -1,9 +1,9 @@
 //! The keys that have any version, approximately and in little memory: a put of a new key does not
 //! read the disk.
 //!
-//! Owns one blocked Bloom filter. Invariant: "never written" is always true; "perhaps" may be
-//! wrong. A key is added before the commit that writes it becomes visible, and never removed: a key
-//! that was reclaimed only costs a read.
+//! Owns one blocked Bloom filter. Invariant: the answer "never written" is always right; the answer
+//! "perhaps" may be given for a key that was never written. A key is added before the commit that
+//! writes it becomes visible, and never removed: a key that was reclaimed only costs a read.
 //!
 //! Written here instead of taken from a crate: readers and the writer share it without a lock, a
 //! lookup touches one cache line, and the hash is that of the state hash. Nothing on disk depends

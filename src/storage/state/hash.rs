@@ -39,7 +39,8 @@ impl ReadView<'_> {
     /// position, the membership, the members' programs, the idempotency keys of commits, the
     /// lineage, the cluster's version, the quota, the history floor, the log indexes of changes of
     /// rights, the lease clock and the due points of leases. A restart, an election or retention
-    /// changes those without any client.
+    /// changes those without any client. A version that compaction or retention gives up is not in
+    /// the hash any more.
     ///
     /// # Errors
     ///
@@ -106,7 +107,8 @@ impl ReadView<'_> {
         Ok(hash.finish())
     }
 
-    /// Hashes every family but the metadata, from the compaction point on.
+    /// Hashes every family but `meta`. Versions and their records are hashed from the beginning of
+    /// history of their table on, `revisions` from the compaction point on, and `index` as a whole.
     fn hash_data(&self, hash: &mut WordHasher) -> Result<(), StorageError> {
         for table in Table::ALL {
             let mut batch = Batch { view: self, versions: Vec::with_capacity(BATCH), hash: &mut *hash };
@@ -167,7 +169,8 @@ impl ReadView<'_> {
         Ok(())
     }
 
-    /// Hashes a whole family from `from` on, without the data that is not replicated.
+    /// Hashes the entries of a family from the key `from` on, without the data that is not
+    /// replicated.
     fn hash_family(&self, name: &str, from: &[u8], hash: &mut WordHasher) -> Result<(), StorageError> {
         hash.bytes(name.as_bytes());
         self.visit_family(name, from, |key, value| {

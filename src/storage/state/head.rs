@@ -23,7 +23,7 @@ pub struct CompactionPoint {
 /// equal applied index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateHead {
-    /// The last entry that was applied.
+    /// The last entry that was applied. `None` before the first.
     pub applied: Option<(Term, LogIndex)>,
     /// The KV revision.
     pub revision: Revision,
@@ -116,9 +116,10 @@ impl StateHead {
         self.rights_changed > LogIndex::ZERO || self.acl_changed > LogIndex::ZERO
     }
 
-    /// The query index of an answer that last changed at `index`: no lower than the index at which
-    /// the store was restored. A restored state is new to clients with an older index: they are
-    /// answered at once, and then wait with an index of this lineage.
+    /// The query index of an answer that last changed at `index`: no lower than the index before
+    /// [`epoch_since`](Self::epoch_since), at which the store was restored. A restored state is new
+    /// to clients with an older index: they are answered at once, and then wait with an index of
+    /// this lineage.
     pub fn floored(&self, index: LogIndex) -> LogIndex {
         index.max(LogIndex(self.epoch_since.get().saturating_sub(1)))
     }

@@ -33,7 +33,8 @@ pub struct StateInspection {
     pub head: Option<StateHead>,
     /// The membership as of the head, opaque here.
     pub membership: Option<Bytes>,
-    /// Number of records that were read and are whole, of all families.
+    /// Number of records of all families that were read and can be decoded. Those of `index` and
+    /// `meta` are read but not decoded.
     pub records: u64,
     /// Everything that was found wrong.
     pub damage: DamageList,

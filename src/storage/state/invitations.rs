@@ -42,8 +42,9 @@ impl WriteTxn<'_> {
         Ok(found)
     }
 
-    /// Marks the uses of invitations by nodes that have become members; `has_joined` answers for
-    /// the incarnation of a node. Such a node cannot use its token again.
+    /// Marks the uses of invitations by nodes that have become members; `has_joined` tells whether
+    /// the node with an incarnation is a member. A node with a marked use cannot use its token
+    /// again.
     ///
     /// # Errors
     ///

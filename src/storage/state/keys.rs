@@ -1,7 +1,7 @@
 //! Keys of every column family of the state. Their byte order is the order of the records.
 //!
-//! Owns the encodings and nothing else: no I/O, no values. Knows no table's rules. Invariant: bytes
-//! on disk are public; the golden tests below pin them.
+//! Owns the encodings and nothing else: no I/O, no values. Knows no table's rules. Invariant: the
+//! bytes are on disks, so they do not change; the golden tests below pin them.
 //!
 //! | family | key |
 //! |---|---|
@@ -120,7 +120,7 @@ pub fn history(index: LogIndex, position: u32) -> [u8; HISTORY_KEY_LEN] {
     key
 }
 
-/// Reads back [`history`].
+/// Reads back [`history`]. `None` for bytes of another length.
 pub fn parse_history(key: &[u8]) -> Option<(LogIndex, u32)> {
     let (index, position) = key.split_first_chunk::<8>()?;
     Some((LogIndex(u64::from_be_bytes(*index)), u32::from_be_bytes(position.try_into().ok()?)))
@@ -157,7 +157,7 @@ pub(super) fn push_terminated(out: &mut Vec<u8>, key: &[u8]) {
 }
 
 /// Decodes [`push_terminated`] at the start of `bytes`. Returns the plain key and the bytes after
-/// it.
+/// its terminator. `None` if there is no terminator, or a wrong escape.
 pub(super) fn unescape_terminated(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut out = Vec::new();
     let mut rest = bytes;
@@ -187,17 +187,18 @@ pub(super) fn version(table: Table, key: &[u8], index: LogIndex) -> Vec<u8> {
     out
 }
 
-/// First possible key of `table`.
+/// First possible key of `table` in `versions`.
 pub(super) fn table_start(table: Table) -> Vec<u8> {
     vec![table as u8]
 }
 
-/// First key after `table`.
+/// First key after all keys of `table` in `versions`.
 pub(super) fn table_end(table: Table) -> Vec<u8> {
     vec![table as u8 + 1]
 }
 
-/// Splits a version key into its prefix (table and user's key) and the log index.
+/// Splits a version key into its prefix (table, escaped user's key, terminator) and the log index.
+/// `None` if it is no version key.
 pub fn split_version(key: &[u8]) -> Option<(&[u8], LogIndex)> {
     let (prefix, inverted) = key.split_last_chunk::<INDEX_LEN>()?;
     (prefix.len() > TERMINATOR.len() && prefix.ends_with(&TERMINATOR))
@@ -214,7 +215,7 @@ pub(super) fn version_prefix_of(key: &[u8]) -> &[u8] {
     &key[..key.len().saturating_sub(INDEX_LEN)]
 }
 
-/// Reads the user's key out of a version prefix, appending it to `out`.
+/// Appends the user's key in a version prefix to `out`. The prefix is that of [`split_version`].
 pub fn unescape(prefix: &[u8], out: &mut Vec<u8>) {
     let mut rest = &prefix[1..prefix.len() - TERMINATOR.len()];
     if !rest.contains(&0) {
@@ -242,8 +243,8 @@ pub(super) fn unescaped_len(prefix: &[u8]) -> usize {
     escaped.len() - escaped.iter().filter(|&&byte| byte == 0).count()
 }
 
-/// Kinds of entries in `index`; 3 to 10 are the catalog's (`catalog::keys`). The numbers are on
-/// disk.
+// Kinds of entries in `index`; 3 to 10 are the catalog's (`catalog::keys`). The numbers are on
+// disk.
 const INDEX_LEASE_KEY: u8 = 1;
 const INDEX_OWNED: u8 = 2;
 const INDEX_SESSION_PATH: u8 = 16;
@@ -266,7 +267,8 @@ pub(super) fn push_lease_key(out: &mut Vec<u8>, lease: LeaseId, key: &[u8]) {
     out.extend_from_slice(key);
 }
 
-/// Prefix of the `index` entries of the resources owned by `owner`, exactly the one with its uid.
+/// Prefix of the `index` entries of the resources that `owner` owns: the resource with exactly its
+/// uid. The key of the owned resource follows unescaped.
 pub(super) fn owned_prefix(owner: &ResourceId) -> Vec<u8> {
     let key = resource_key(owner);
     let uid = owner.uid.as_bytes();
@@ -319,7 +321,7 @@ pub(super) fn deadline_prefix(about: &Deadline) -> Vec<u8> {
     index_entry(INDEX_DEADLINE, &[&about_deadline(about)])
 }
 
-/// Kinds of deadlines. The numbers are on disk.
+// Kinds of deadlines. The numbers are on disk.
 const ABOUT_SESSION: u8 = 1;
 const ABOUT_TTL_CHECK: u8 = 2;
 const ABOUT_CRITICAL_SERVICE: u8 = 3;
@@ -422,8 +424,9 @@ pub(super) fn parse_invitation(key: &[u8]) -> Option<InvitationId> {
     Some(InvitationId(u64::from_be_bytes(id.try_into().ok()?)))
 }
 
-/// First byte of the record of a kept commit, of an entry of their order, and of their totals.
+/// First byte of the record of a kept commit.
 const META_COMMIT: u8 = 13;
+/// First byte of an entry of the order of kept commits.
 const META_COMMIT_ORDER: u8 = 14;
 
 /// Key of the totals of kept commits.

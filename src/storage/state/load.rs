@@ -87,7 +87,7 @@ fn walk(
     Ok(())
 }
 
-/// Fetches records that are far apart with sorted batches of point reads.
+/// Fetches records that are far apart, or few, with sorted batches of point reads.
 fn pick(
     db: &StateDb,
     options: &ReadOptions,

@@ -13,10 +13,11 @@ use crate::StorageError;
 use headwater_types::{KeyRange, LogIndex};
 
 impl WriteTxn<'_> {
-    /// Visits the newest version of each record in an interval, until `visit` returns false: the
-    /// committed ones, then the uncommitted ones. Tombstones are visited if they are above the
-    /// beginning of history. So every member visits the same number of records, whatever it has
-    /// reclaimed, and however many commands share its transaction.
+    /// Visits the newest version of each record in an interval, until `visit` returns false.
+    /// Records whose newest version is committed come first, then the others, each part in key
+    /// order. Tombstones are visited if they are above the beginning of history. So every member
+    /// visits the same number of records, whatever it has reclaimed, and however many commands
+    /// share its transaction.
     ///
     /// # Errors
     ///

@@ -7,10 +7,10 @@ pub struct OpCounts {
     pub puts: u64,
     /// Keys and values of those versions, bytes.
     pub put_bytes: u64,
-    /// Number of deletions: of a key or an interval, also of one that found nothing, and of each
-    /// key that ended with its lease.
+    /// Number of deletions. The deletion of a key or an interval counts as one, even if it found
+    /// nothing. Each key that ended with its lease counts as one.
     pub deletes: u64,
-    /// Number of ranges in replicated transactions.
+    /// Number of ranges (reads) in replicated transactions.
     pub ranges: u64,
     /// Number of transactions of etcd's API.
     pub txns: u64,

@@ -27,8 +27,9 @@ pub(super) const VERSIONS: &str = "versions";
 pub(super) const REVISIONS: &str = "revisions";
 /// Column family of secondary indexes of the current state.
 pub(super) const INDEX: &str = "index";
-/// Column family of the head, the membership, leases, alarms, counts, query indexes, programs and
-/// invitations.
+/// Column family of all small records: the head, the membership, leases, alarms, types and counts
+/// of resources, query indexes, programs, invitations, kept commits, and this node's progress of
+/// reclamation.
 pub(super) const META: &str = "meta";
 
 /// Every family that is used; RocksDB insists on `default` too, which stays empty.

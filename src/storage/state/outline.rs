@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use headwater_types::LogIndex;
 use headwater_types::resource::{Resource, ResourceId, Status, Type};
 
-/// Memory of an outline with its allocations, bytes; and of one entry of a map, without its texts.
+/// Estimated memory of an outline without its rare fields, with its allocations, bytes.
 const OUTLINE_BYTES: usize = 112;
+/// Estimated memory of one entry of a map without its texts, bytes.
 const ENTRY_BYTES: usize = 96;
 
 /// A resource without data, generation, and the fields of its key.
@@ -40,7 +41,8 @@ impl Outline {
         }
     }
 
-    /// The resource with the name in `id` and this outline, without data and generation.
+    /// The resource of this outline. Name, group, kind and tenancy are those in `id`; data and
+    /// generation are empty.
     pub(super) fn resource(&self, id: &ResourceId, version: LogIndex) -> Resource {
         let Type { group, kind, .. } = &id.type_;
         let id = ResourceId {

@@ -73,7 +73,7 @@ impl Overlay {
         self.changes.push(Change { index: slot.index, position: slot.position, table, kind, kv, event_value });
     }
 
-    /// Drops the changes from position `len` on, with the versions that they made.
+    /// Keeps the first `len` changes. Drops the later ones, with the versions that they made.
     pub(super) fn truncate(&mut self, len: usize) {
         for change in self.changes.drain(len..).rev() {
             let Change { index, position, table, kv, .. } = change;
@@ -119,7 +119,7 @@ impl Overlay {
         newest.map_or(LogIndex::ZERO, |change| change.index)
     }
 
-    /// The change that made `version`, if it is not committed yet.
+    /// The change of this transaction that made `version`. `None` if another transaction made it.
     pub(super) fn change(&self, version: &Version) -> Option<&Change> {
         let position = (version.index, version.position);
         let found = self.changes.binary_search_by_key(&position, |change| (change.index, change.position)).ok()?;

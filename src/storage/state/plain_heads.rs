@@ -16,13 +16,15 @@ use super::record::HistoryHead;
 use crate::StorageError;
 use headwater_types::{Authorship, Feature, LogIndex};
 
-/// Heads that are rewritten together, count.
+/// Entries of history that one batch visits, records included, before it ends at the next head;
+/// count.
 const BATCH: usize = 4096;
 
 impl StateDb {
     /// Removes authors and faces from the heads of history, if the cluster's version has none and
-    /// history may have some. Reads all of history then, beside everything else; blocks for as long
-    /// as it takes. Nothing is lost that a program of that version could read.
+    /// history may have some. In that case it reads all of history while reads and writes continue,
+    /// and blocks for as long as it takes. Nothing is lost that a program of that version could
+    /// read.
     ///
     /// # Errors
     ///
@@ -46,7 +48,8 @@ impl StateDb {
         Ok(())
     }
 
-    /// Rewrites some heads from `from` on. Returns the index to go on with; `None` at the end.
+    /// Rewrites the heads of one batch, from the command at `from` on. Returns the index of the
+    /// next command; `None` at the end.
     fn rewrite_heads(&self, from: LogIndex) -> Result<Option<LogIndex>, StorageError> {
         self.health.check()?;
         // A head that is reclaimed meanwhile must not come back.

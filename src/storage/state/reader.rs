@@ -19,7 +19,7 @@ use crate::StorageError;
 use headwater_types::resource::{Resource, ResourceId, Tenancy, TypeName, resource_key};
 use headwater_types::{KeyRange, KeyValue, LogIndex, Revision};
 
-/// The point in time of the newest versions.
+/// The point for reads of the newest versions: it is above every log index.
 pub const NEWEST: LogIndex = LogIndex(u64::MAX);
 
 /// A state that can be read at any point between its compaction point and now.
@@ -88,7 +88,8 @@ pub trait StateReader {
 
     /// As [`index_keys`](Self::index_keys), but only the first entry of each group. `end` returns a
     /// key behind the group of an entry and before the next group, or `None` to end the list with
-    /// this entry. The cost is proportional to the answer, not to the size of the groups.
+    /// this entry. Entries and that key are without the prefix. The cost is proportional to the
+    /// answer, not to the size of the groups.
     ///
     /// # Errors
     ///
@@ -119,7 +120,7 @@ pub trait StateReader {
     /// If the disk failed.
     fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError>;
 
-    /// The registration of a type of resources, if it is registered.
+    /// The registration of a type of resources. `None` if it is not registered.
     ///
     /// # Errors
     ///
@@ -155,8 +156,9 @@ pub trait StateReader {
         Ok(Some((version, record.resource(version.index)?)))
     }
 
-    /// The live resource with the name in `id`, any uid, without data and generation, and its
-    /// version. A transaction takes hot ones from the cache.
+    /// The live resource with the name, group, kind and tenancy in `id`, without data and
+    /// generation, with its version. Its uid may be any. `None` if there is none. A transaction
+    /// takes hot ones from the cache.
     ///
     /// # Errors
     ///

@@ -26,9 +26,10 @@ pub struct ReclaimProgress {
     /// The beginning of history: records below it are reclaimed. Zero if history begins with the
     /// log.
     pub target: LogIndex,
-    /// Entries of history that it visited.
+    /// Entries of history that the step visited, count.
     pub visited: usize,
-    /// Versions that it removed, tombstones included.
+    /// Versions that the step removed, tombstones included; count. Records that exist in history
+    /// only do not count.
     pub removed: usize,
     /// Whether all records below `target` are reclaimed.
     pub done: bool,
@@ -67,9 +68,9 @@ impl ReclaimState {
 }
 
 impl StateDb {
-    /// Reclaims records below the beginning of history: visits about `limit` entries of history.
-    /// Call it until it is done, with a break in between. After a restart it continues at its last
-    /// position.
+    /// Reclaims records below the beginning of history: visits at most `limit` entries of history;
+    /// a `limit` of 0 counts as 1. Call it until it is done, with a break in between. After a
+    /// restart it continues at its last position.
     ///
     /// # Errors
     ///
@@ -117,8 +118,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Visits history from `from` to the target; returns the next record, which is past the target
-    /// at the end.
+    /// Visits at most `limit` entries of history, from `from` up to and with the target. Returns
+    /// the position of the next entry; past the target if all were visited.
     fn run(&mut self, from: (LogIndex, u32), limit: usize) -> Result<(LogIndex, u32), StorageError> {
         let families = self.db.families();
         let mut options = ReadOptions::default();

@@ -17,9 +17,8 @@ use headwater_types::{
 };
 
 pub(super) const FORMAT: u8 = 1;
-/// First byte of a record that is as one of [`FORMAT`], with one more number at its end: a second
-/// log index at which history begins, because the history of keys begins at another one than that
-/// of the other tables.
+/// First byte of a record in the layout of [`FORMAT`] that ends with one more log index. Such a
+/// record holds two beginnings of history: that of keys may differ from that of the other tables.
 pub(super) const FORMAT_FLOOR: u8 = 2;
 /// First byte of the head of a history that names the author or the face of its command.
 const FORMAT_AUTHORS: u8 = Feature::Authors.since().byte();
@@ -30,25 +29,25 @@ const FLAG_DELETED: u8 = 1;
 pub struct Version {
     /// Log index of the command that made it.
     pub index: LogIndex,
-    /// Position of its record in the history of that command.
+    /// Position of its record in the history of that command, from 1 on.
     pub position: u32,
     /// Whether it is a tombstone.
     pub deleted: bool,
     /// Length of the value, bytes.
     pub value_len: u32,
-    /// Revision of the first put of the key's generation, its time from creation to removal; 0 for
-    /// a tombstone.
+    /// Revision at which the key was last created. 0 for a tombstone, and in every table but that
+    /// of keys.
     pub create_revision: Revision,
-    /// Revision of this version.
+    /// Revision of this version. 0 in every table but that of keys.
     pub mod_revision: Revision,
-    /// Count of puts in the generation, 1 at creation; 0 for a tombstone. Reclamation relies on it
-    /// in every table.
+    /// Number of puts since the key was last created, that one included; 0 for a tombstone. Every
+    /// table sets it, because reclamation relies on it.
     pub version: i64,
     /// The lease that the key is attached to; [`LeaseId::NONE`] if there is none.
     pub lease: LeaseId,
 }
 
-/// Head of a command's history.
+/// Head of a command's history: the record at position 0, with facts about the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryHead {
     /// The KV revision that the command made. `None` if it left the revision as it was.
@@ -68,9 +67,9 @@ pub struct HistoryRecord {
     pub table: Table,
     /// The kind of the change.
     pub kind: ChangeKind,
-    /// The pair after a put. For a removal, the key and `mod_revision` only; but the removal of a
-    /// resource or of a row of the catalog has its last content as value, so that the event needs
-    /// no older record.
+    /// The pair after a put, with an empty key in a table that exists in history only. For a
+    /// removal, the key and `mod_revision` only; but the removal of a resource or of a row of the
+    /// catalog has its last content as value, so that the event needs no older record.
     pub kv: KeyValue,
 }
 
@@ -92,12 +91,13 @@ impl<'a> Cursor<'a> {
         (format == FORMAT).then_some(Self(rest))
     }
 
-    /// Opens the part of a record after its first byte, the format.
+    /// Opens `rest`, a record without its first byte (the format).
     pub(super) fn unframed(rest: &'a [u8]) -> Self {
         Self(rest)
     }
 
-    /// Opens a record of a kind that began with the cluster version `version`, its first byte.
+    /// Opens a record whose first byte is `version`, the cluster version in which its kind began.
+    /// `None` for any other first byte.
     pub(super) fn open_as(version: headwater_types::Version, bytes: &'a [u8]) -> Option<Self> {
         let (&format, rest) = bytes.split_first()?;
         (format == version.byte()).then_some(Self(rest))
@@ -159,7 +159,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl Version {
-    /// The pair that this is a version of, with the value left empty.
+    /// The pair of this version, with the key `key` and an empty value.
     pub fn without_value(&self, key: Bytes) -> KeyValue {
         KeyValue {
             key,
@@ -239,7 +239,8 @@ const AUTHOR_USER: u8 = 1;
 const AUTHOR_TOKEN: u8 = 2;
 const AUTHOR_NODE: u8 = 3;
 
-/// The face, zero if it is unknown; the kind of the author; its name, if the kind has one.
+/// Appends the face (zero if it is unknown), the kind of the author, and the name of the author if
+/// the kind has one.
 fn put_authorship(out: &mut Vec<u8>, authorship: &Authorship) {
     out.push(authorship.face.map_or(0, |face| face as u8));
     let (kind, name) = match &authorship.author {

@@ -17,8 +17,8 @@ pub(super) struct Registrations {
 }
 
 impl Registrations {
-    /// The cached registration. Drops all entries first if `as_of` differs from that of the last
-    /// call.
+    /// The cached registration; `None` if it is not cached. Drops all entries first if `as_of`
+    /// differs from that of the last call.
     pub(super) fn get(&mut self, name: &TypeName, as_of: RegisteredTypes) -> Option<&Registration> {
         if self.as_of != as_of {
             self.known.clear();

@@ -100,7 +100,7 @@ impl CommandHistory {
     }
 }
 
-/// The data of the tombstone of `owner`.
+/// The data of a tombstone for the removed owner `owner`.
 pub fn tombstone_data(owner: &ResourceId) -> Any {
     codec::tombstone_data(owner)
 }
@@ -111,8 +111,9 @@ pub fn tombstone_owner(tombstone: &Resource) -> Option<ResourceId> {
 }
 
 impl WriteTxn<'_> {
-    /// Writes a resource, and returns it with its version, which is the current command's.
-    /// `previous` is the replaced resource, with its data if it is of another version of the kind.
+    /// Writes a resource. Returns it with its version, which is the log index of the current
+    /// command. `previous` is the live resource that it replaces, with the version of its record.
+    /// That resource has its data if the write moves it to another version of its kind.
     ///
     /// # Errors
     ///
@@ -166,8 +167,8 @@ impl WriteTxn<'_> {
         self.overlay.add_event(slot, Table::ResourceMoves, ChangeKind::Delete, last);
     }
 
-    /// Removes a resource. Its record holds its last content, so that a reader of history needs no
-    /// other record.
+    /// Removes the live resource `last`; `version` is that of its record. The record of the removal
+    /// holds the last content, so that a reader of history needs no other record.
     ///
     /// # Errors
     ///
@@ -186,8 +187,8 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Registers a type of resources, or with `None` removes its registration. `index` is the
-    /// current command's.
+    /// Registers a type of resources, or with `None` removes its registration. `index` is the log
+    /// index of the current command.
     ///
     /// # Errors
     ///
@@ -253,7 +254,8 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Counts a resource in its namespace and in its partition.
+    /// Adds one to the counts of a namespace and of its partition, or with `comes` false subtracts
+    /// one. Does nothing for resources outside of partitions.
     fn count_unit(&mut self, tenancy: &Tenancy, comes: bool) -> Result<(), StorageError> {
         if tenancy.partition.is_empty() {
             return Ok(());

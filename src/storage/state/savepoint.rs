@@ -25,7 +25,8 @@ pub struct WrittenTwice {
     pub second: u32,
 }
 
-/// State of a transaction at a savepoint, as far as no journal has it.
+/// The state of a transaction at a savepoint, without the maps of uncommitted records: those keep
+/// journals of their own.
 pub(super) struct Savepoint {
     head: StateHead,
     command: Command,
@@ -45,7 +46,8 @@ pub(super) struct Savepoint {
 }
 
 impl Savepoint {
-    /// Notes a write, before the overlay has it.
+    /// Sets `written_twice` if the current command has written the record before, unless it is set
+    /// already. Call it before the overlay has the write.
     pub(super) fn note_write(&mut self, overlay: &Overlay, table: Table, key: &[u8], version: &Version) {
         if let Some(known) = overlay.lookup(table, key, NEWEST).filter(|known| known.index == version.index) {
             self.written_twice.get_or_insert(WrittenTwice { first: known.position, second: version.position });
@@ -139,8 +141,9 @@ impl WriteTxn<'_> {
         }
     }
 
-    /// The first record that was written twice since the savepoint. Such a command must be rolled
-    /// back: a record has at most one version of a command.
+    /// The first write since the savepoint of a record that the command had written before, be it
+    /// before or after the savepoint. `None` if there is none, or no savepoint is set. Such a
+    /// command must be rolled back: a record has at most one version of a command.
     pub fn written_twice(&self) -> Option<WrittenTwice> {
         self.savepoint.as_ref()?.written_twice
     }

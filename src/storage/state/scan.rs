@@ -34,13 +34,14 @@ pub struct VersionScan<'a> {
 #[allow(clippy::large_enum_variant)] // One a scan, on the stack.
 enum Rows<'a> {
     Stored(StoredScan<'a>),
-    /// Of the newest state of a view.
+    /// A scan of the keys at a view's newest state, which uses the cache of ranges.
     Cached(RangeScan<'a>),
     Merged(MergedScan<'a>),
 }
 
 impl<'a> VersionScan<'a> {
-    /// The scan of a view at `applied`, whose snapshot is in `options`.
+    /// The scan of a view. `options` has the snapshot of the view, and `applied` is its applied
+    /// index. It yields the versions that were live right after the command at `at`.
     pub(super) fn of_view(
         db: &'a StateDb,
         options: ReadOptions,
@@ -91,7 +92,8 @@ impl<'a> VersionScan<'a> {
         Self { rows: Rows::Stored(StoredScan { tombstones: true, ..stored }) }
     }
 
-    /// The next live version with its key.
+    /// The next live version with its key; `None` at the end. After
+    /// [`with_tombstones`](Self::with_tombstones) also tombstones.
     ///
     /// # Errors
     ///
@@ -105,7 +107,8 @@ impl<'a> VersionScan<'a> {
         }
     }
 
-    /// Number of the versions that [`next`](Self::next) has not yielded yet.
+    /// Number of the versions that [`next`](Self::next) has not yielded yet. The scan is at its end
+    /// afterwards.
     ///
     /// # Errors
     ///
@@ -263,8 +266,8 @@ impl<'a> StoredScan<'a> {
         &self.plain
     }
 
-    /// Goes to the first live version whose key is not below `key`, which lies in the interval of a
-    /// scan of [`Table::Kv`]. [`advance`](Self::advance) yields it.
+    /// Moves a scan of [`Table::Kv`] to `key`, which must lie in its interval. The next
+    /// [`advance`](Self::advance) finds the first live version at or after `key`.
     pub(super) fn seek(&mut self, key: &[u8]) {
         let mut target = Vec::with_capacity(key.len() + 8);
         keys::push_version_prefix(&mut target, Table::Kv, key);

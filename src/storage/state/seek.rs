@@ -1,6 +1,6 @@
 //! Finds one key's version at a point in time, with one iterator for many searches.
 //!
-//! Owns the iterator that the prefix filter serves: for a key that is absent it touches no data
+//! Owns the iterator that the prefix filter serves: for an absent key it rarely touches a data
 //! block. Invariant: it reads the state as of the first search, or of the snapshot in the options.
 
 use rocksdb::{DBRawIterator, ReadOptions};
@@ -19,7 +19,8 @@ pub(super) struct Seeker<'db> {
 }
 
 impl<'db> Seeker<'db> {
-    /// The newest version of `key` at or below `at`, tombstone or not.
+    /// The newest version of `key` at or below `at`, tombstone or not; `None` if there is none.
+    /// `options` makes the read options of the first search; later searches use the same iterator.
     pub(super) fn find(
         &mut self,
         db: &'db StateDb,

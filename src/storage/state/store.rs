@@ -46,7 +46,7 @@ pub struct StateStore {
     current: RwLock<Arc<StateDb>>,
     /// Number of the newest generation; locked while the next one is chosen.
     newest: Mutex<u64>,
-    /// Listener to failed reads.
+    /// Listener to failed reads. Empty until [`StateStore::on_failed_read`] is called.
     on_failed_read: OnceLock<Listener>,
 }
 
@@ -151,8 +151,8 @@ impl StateStore {
         Arc::clone(&self.current.read())
     }
 
-    /// Reads the newest state. All reads outside of apply use this, or report errors to
-    /// [`failed`](Self::failed) themselves.
+    /// Calls `work` with a view of the newest state. All reads outside of apply use this, or report
+    /// errors to [`failed`](Self::failed) themselves.
     ///
     /// # Errors
     ///
@@ -168,8 +168,9 @@ impl StateStore {
         &self.tuning.range_metrics
     }
 
-    /// Returns the error of a read, and reports it to the listener if the disk or its data caused
-    /// it. Errors of apply stop the node anyway; errors of reads would go unnoticed.
+    /// Returns the error of a read. Reports it to the listener if the disk or its data caused it,
+    /// but not if file descriptors ran out. Errors of apply stop the node anyway; errors of reads
+    /// would go unnoticed.
     pub fn failed(&self, error: StorageError) -> StorageError {
         let is_of_the_disk =
             matches!(error, StorageError::RocksDb(_) | StorageError::Corrupt { .. }) && !error.is_out_of_descriptors();
@@ -179,8 +180,9 @@ impl StateStore {
         error
     }
 
-    /// Calls `listener`, on any thread, for every read that fails because of the disk or its data:
-    /// the node cannot serve and must stop. The first listener stays.
+    /// Sets the listener that [`failed`](Self::failed) calls, on any thread, for a read that failed
+    /// because of the disk or its data: the node cannot serve and must stop. Only the first call
+    /// has an effect.
     pub fn on_failed_read(&self, listener: impl Fn(&StorageError) + Send + Sync + 'static) {
         let _there_is_one = self.on_failed_read.set(Box::new(listener)).is_err();
     }
@@ -193,7 +195,7 @@ impl StateStore {
         Arc::downgrade(&health)
     }
 
-    /// Highest applied index that is surely on disk.
+    /// Highest applied index that is surely on disk; `None` if no applied entry is.
     pub fn durable_applied(&self) -> Option<LogIndex> {
         self.current().durable_applied()
     }
@@ -214,8 +216,8 @@ impl StateStore {
         db.begin()
     }
 
-    /// Takes over the checkpoint in `dir` (on the same file system), verifies it and opens it
-    /// beside the current state. Blocks.
+    /// Moves the checkpoint in `dir`, which is on the same file system, beside the current state.
+    /// Verifies it and opens it. Blocks.
     ///
     /// # Errors
     ///
@@ -317,7 +319,7 @@ fn number(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
 
-/// The generations in `dir`, by number.
+/// Number and name of each generation in `dir`, by ascending number.
 fn generations(dir: &Path) -> Result<Vec<(u64, String)>, StorageError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(files::at(dir))? {
@@ -332,7 +334,7 @@ fn generations(dir: &Path) -> Result<Vec<(u64, String)>, StorageError> {
     Ok(found)
 }
 
-/// Whether `dir` holds a complete RocksDB.
+/// Whether `dir` has RocksDB's own file `CURRENT`. The other files are not checked.
 fn is_complete(dir: &Path) -> bool {
     dir.join("CURRENT").is_file()
 }

@@ -45,13 +45,15 @@ use headwater_types::{
 pub struct Committed {
     /// The head after the commit.
     pub head: StateHead,
-    /// The events of each command, in order; commands that changed nothing are left out.
+    /// The events of each command, in log order. A command without a changed record and without an
+    /// event is left out.
     pub events: Vec<CommandEvents>,
-    /// The changed leases as they are after the commit, by id.
+    /// The changed leases as they are after the commit, in the order of their ids.
     pub leases: Vec<LeaseChange>,
     /// The changes of the simple tokens of etcd's Auth, in order.
     pub tokens: Vec<TokenChange>,
-    /// Whether rights of etcd's users, or any row of Consul's ACLs, changed.
+    /// Whether [`StateHead::rights_changed`] or [`StateHead::acl_changed`] moved: a change of
+    /// etcd's Auth or of Consul's ACLs.
     pub rights_changed: bool,
     /// Counts of operations, for metrics.
     pub operations: OpCounts,
@@ -149,8 +151,8 @@ impl<'db> WriteTxn<'db> {
     ///
     /// # Panics
     ///
-    /// If the entry, or a later one, was applied before: the log is applied in order, each entry
-    /// once.
+    /// If the entry, or a later one, was applied before, or the command before it was not ended:
+    /// the log is applied in order, each entry once.
     pub fn begin_command(&mut self, index: LogIndex, unix_ms: u64) {
         let last = self.command.as_ref().map(|command| command.index).or(self.head.applied.map(|(_, index)| index));
         assert!(last.is_none_or(|last| last < index), "invariant: entry {index} comes after {last:?}");
@@ -166,8 +168,8 @@ impl<'db> WriteTxn<'db> {
         });
     }
 
-    /// Sets the author and the face of the command. The cluster's version must have them
-    /// ([`Feature::Authors`]).
+    /// Sets the author and the face of the current command. The cluster's version must have the
+    /// feature [`Feature::Authors`], unless both are unknown.
     pub fn set_authorship(&mut self, authorship: Authorship) {
         debug_assert!(authorship.is_unknown() || Feature::Authors.is_in(self.head.version.version));
         self.command.as_mut().expect("invariant: a command was begun").authorship = authorship;
@@ -178,7 +180,7 @@ impl<'db> WriteTxn<'db> {
     ///
     /// # Panics
     ///
-    /// If a savepoint of the command was neither released nor rolled back to.
+    /// If no command was begun, or a savepoint of it was neither released nor rolled back to.
     pub fn end_command(&mut self) {
         assert!(self.savepoint.is_none(), "invariant: a savepoint ends before its command");
         let command = self.command.take().expect("invariant: a command was begun");
@@ -195,8 +197,9 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// Writes a version of a key. `previous` is the live version that it replaces; `kv` is the
-    /// whole new pair.
+    /// Writes a version of a key of `table`. `previous` is the live version that it replaces; `kv`
+    /// is the whole new pair. In [`Table::Kv`] it also updates the counts of the head and the keys
+    /// attached to leases.
     pub fn put(&mut self, table: Table, kv: KeyValue, previous: Option<&Version>) {
         let value_len = u32::try_from(kv.value.len()).expect("invariant: requests are far smaller than 4 GiB");
         let (key_len, lease_before) = (kv.key.len() as u64, previous.map_or(LeaseId::NONE, |version| version.lease));
@@ -228,7 +231,8 @@ impl<'db> WriteTxn<'db> {
     }
 
     /// Writes a tombstone. `previous` is the live version that it removes; `revision` is that of
-    /// the removal, zero in a table without revisions.
+    /// the removal, zero in a table without revisions. In [`Table::Kv`] it also updates the counts
+    /// of the head and the keys attached to leases.
     pub fn delete(&mut self, table: Table, key: Bytes, kind: ChangeKind, revision: Revision, previous: &Version) {
         if table == Table::Kv {
             self.head.live_keys -= 1;
@@ -268,7 +272,7 @@ impl<'db> WriteTxn<'db> {
         self.overlay.push(version, table, kind, kv, event_value);
     }
 
-    /// Writes a record that only history has.
+    /// Writes a record without key and version, of a table that exists in history only.
     pub(super) fn record_history(&mut self, slot: Version, table: Table, value: Bytes) {
         debug_assert!(table.is_only_history(), "invariant: every other record has a version");
         self.scratch.clear();
@@ -276,7 +280,8 @@ impl<'db> WriteTxn<'db> {
         self.stage_history(slot);
     }
 
-    /// Adds the encoded record in `scratch` to history, at the position of `slot`.
+    /// Adds the encoded record in `scratch` to history, at the position of `slot`. While a
+    /// savepoint is set, the savepoint holds the record back.
     fn stage_history(&mut self, slot: Version) {
         let key = keys::history(slot.index, slot.position);
         match &mut self.savepoint {
@@ -285,7 +290,7 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// Adds records of history that a savepoint has held back.
+    /// Adds to the batch the records of history that a savepoint has held back.
     pub(super) fn release_history(&mut self, held: &HeldHistory) {
         for (key, value) in held.records() {
             self.batch.put_cf(self.families.history, key, value);
@@ -324,7 +329,7 @@ impl<'db> WriteTxn<'db> {
         (command.index, command.deadlines - 1)
     }
 
-    /// Notes that the command changed sessions. False if that was noted before.
+    /// Notes that the command changed sessions. True for the first call within a command.
     pub(super) fn note_sessions_changed(&mut self) -> bool {
         let command = self.command.as_mut().expect("invariant: a command was begun");
         !std::mem::replace(&mut command.sessions_changed, true)
@@ -354,8 +359,8 @@ impl<'db> WriteTxn<'db> {
         self.head.compaction = Some(point);
     }
 
-    /// Drops the history below `floor`, which is not below the compaction point. No command between
-    /// both has changed a key.
+    /// Makes the history of all tables but keys begin at `floor`, which is not below the compaction
+    /// point. No command between the two has changed a key. Records below it are reclaimed later.
     pub fn set_history_floor(&mut self, floor: LogIndex) {
         self.head.history_floor = floor;
     }
@@ -370,7 +375,7 @@ impl<'db> WriteTxn<'db> {
         self.leases.insert(id, lease);
     }
 
-    /// A lease, with the changes of this transaction.
+    /// The lease `id`, with the changes of this transaction; `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -430,7 +435,8 @@ impl<'db> WriteTxn<'db> {
         Ok(found.into_iter().filter_map(|(key, present)| present.then_some(key)).take(limit).collect())
     }
 
-    /// Sets the applied position, which the commit writes with everything else.
+    /// Sets the applied position and, if `applied` has one, the membership. The commit writes both
+    /// with everything else.
     ///
     /// # Panics
     ///
@@ -452,7 +458,9 @@ impl<'db> WriteTxn<'db> {
     ///
     /// # Errors
     ///
-    /// If the write failed: nothing became visible, and the store refuses everything from then on.
+    /// If the disk failed, now or earlier. After a failed write nothing became visible, and the
+    /// store refuses everything from then on. If the cluster version rises, the data directory is
+    /// marked before and after the write: the changes are visible if only the second mark failed.
     ///
     /// # Panics
     ///

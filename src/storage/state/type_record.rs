@@ -10,9 +10,9 @@ use headwater_types::resource::{Scope, Type};
 /// The record of one type of resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeRecord {
-    /// Registration of the type, if it is registered.
+    /// Registration of the type; `None` if it is not registered.
     pub registered: Option<Registration>,
-    /// Count of resources of the type.
+    /// Count of resources of the type; always 0 for a built-in type.
     pub count: u64,
 }
 
@@ -23,7 +23,8 @@ pub struct Registration {
     pub type_: Type,
     /// The scope of its resources.
     pub scope: Scope,
-    /// Version of the resource that registers it.
+    /// Log index of the last command that changed the data of the resource that registers the type.
+    /// A change of its status or metadata alone leaves it as it is.
     pub version: LogIndex,
 }
 

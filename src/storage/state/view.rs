@@ -45,9 +45,9 @@ pub struct ReadView<'db> {
 pub struct CommandHistory {
     /// Log index of the command.
     pub index: LogIndex,
-    /// KV revision, time and number of records of the command.
+    /// KV revision, time and authorship of the command, and the number of all its records.
     pub head: HistoryHead,
-    /// Records of the command, in order.
+    /// Records of the command, in order. A reader of history may leave out some tables.
     pub records: Vec<HistoryRecord>,
 }
 
@@ -80,7 +80,7 @@ impl<'db> ReadView<'db> {
         options
     }
 
-    /// The membership as of this view, opaque here.
+    /// The membership as of this view, opaque here; `None` if none was ever set.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl<'db> ReadView<'db> {
         Ok(self.snapshot.get_cf(self.families.meta, keys::META_MEMBERSHIP)?.map(Bytes::from))
     }
 
-    /// A lease, if it exists.
+    /// The lease `id`; `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl<'db> ReadView<'db> {
         read_lease(&key, self.snapshot.get_pinned_cf(self.families.meta, key)?.as_deref())
     }
 
-    /// Visits all leases.
+    /// Visits all leases, the store's own deadlines included.
     ///
     /// # Errors
     ///
@@ -148,9 +148,10 @@ impl<'db> ReadView<'db> {
         stored_entries(self.db, self.options(), &keys::lease_keys_prefix(lease), &[], usize::MAX)
     }
 
-    /// Log index of the command that made `revision`, which lies between the compaction point and
-    /// the current revision; zero if none did. Unlike [`index_of`](StateReader::index_of) it is
-    /// exact for the current revision too.
+    /// Log index of the command that made `revision`; zero for the initial revision, which no
+    /// command made. The caller has checked that `revision` lies between the compaction point and
+    /// the current revision, both included. Unlike [`index_of`](StateReader::index_of) it is exact
+    /// for the current revision too.
     ///
     /// # Errors
     ///
@@ -169,9 +170,10 @@ impl<'db> ReadView<'db> {
     }
 
     /// Visits the changes of commands, in order, from the command at `from` on, until `visit`
-    /// returns false. Commands without changes are left out. The caller has checked that history
-    /// reaches back to `from`: below [`compacted_index`](StateHead::compacted_index) it visits the
-    /// command of the compaction point at most, and of that only the changes of keys.
+    /// returns false. Commands without records are left out. Of the commands below
+    /// [`compacted_index`](StateHead::compacted_index) it visits at most that of the compaction
+    /// point, with only its changes of keys. The caller has checked that history reaches back to
+    /// `from`.
     ///
     /// # Errors
     ///

@@ -101,7 +101,7 @@ impl Bed {
         Self { log, feed, published: 0, catch_up, waker }
     }
 
-    /// Makes a commit readable.
+    /// Adds the next commit to the log, where it can be read. Does not publish it.
     pub(super) fn commit(&mut self, keys: &[&str]) {
         let mut log = self.log.0.lock();
         log.applied = log.applied.next();

@@ -1,7 +1,7 @@
 //! Answers as JSON with the names, the order and the omissions of etcdctl, so that scripts written
 //! for it keep working: bytes in base64, zero values left out, operations of a transaction wrapped
-//! in `Response`. Each type names the message of etcd, or the type of its Go client, that it
-//! prints.
+//! in `Response`. The comment of each type names the message of etcd, or the type of its Go client,
+//! that the type prints.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -9,8 +9,8 @@ use crate::limits::ACL_LINKS_MAX;
 /// A change of tokens, policies, roles, auth methods or binding rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AclCommand {
-    /// Creates a token with all rights. Refused after an earlier bootstrap, unless `reset` is the
-    /// log index of the last one.
+    /// Creates a token, which the proposer has given all rights. Refused after an earlier
+    /// bootstrap, unless `reset` is the log index of the last one.
     Bootstrap {
         /// The token.
         token: Box<AclToken>,
@@ -25,7 +25,7 @@ pub enum AclCommand {
         /// True: refused if the row exists. False: refused if it does not exist.
         is_new: bool,
     },
-    /// Removes a row, and with an auth method its binding rules. Succeeds if the row does not
+    /// Removes a row; with an auth method also its binding rules. Succeeds if the row does not
     /// exist.
     Delete(AclKey),
     /// Removes tokens, each given by its accessor and its `modified`. The proposer names those that
@@ -65,7 +65,7 @@ pub enum AclKey {
     Binding(String),
 }
 
-/// A command that was done.
+/// Result of a command that was not refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AclDone {
     /// Number of rows that were written or removed. The record of the bootstrap and the index of
@@ -79,13 +79,14 @@ pub struct AclDone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[repr(i32)]
 pub enum AclRefusal {
-    /// There was a bootstrap already, and `reset` is not its log index.
+    /// There was a bootstrap already, and `reset` is not the log index of the last one; or there
+    /// was none, and `reset` is not zero.
     #[error("ACL bootstrap no longer allowed")]
     Bootstrapped = 1,
     /// The row to change does not exist.
     #[error("it does not exist")]
     Absent = 2,
-    /// A row with this id exists.
+    /// A row with this key ([`AclKey`]) exists.
     #[error("the id is in use")]
     IdTaken = 3,
     /// Another row of this kind has the name.

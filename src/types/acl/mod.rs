@@ -27,7 +27,7 @@ pub struct AclToken {
     pub description: String,
     /// The sources of its rights.
     pub grants: AclGrants,
-    /// Ids of roles that the token also has the rights of. A role that does not exist any more
+    /// Ids of the token's roles; it has their rights as well. A role that does not exist any more
     /// gives none.
     pub roles: Vec<String>,
     /// Consul's `Local`. Stored for clients; the rights do not depend on it.
@@ -183,7 +183,7 @@ pub struct AclBinding {
     pub method: String,
     /// Filter expression over the attributes of a proof; empty for every proof.
     pub selector: String,
-    /// The kind of link: `service`, `node`, `role`, `policy` or `templated-policy`.
+    /// Kind of the grant: `service`, `node`, `role`, `policy` or `templated-policy`.
     pub bind_type: String,
     /// Name of the role, policy, identity or template, with `${…}` for attributes of the proof.
     pub bind_name: String,

@@ -86,8 +86,8 @@ impl fmt::Display for CheckStatus {
     }
 }
 
-/// Instructions for the agent that runs a check (spec: consul §4.3). The server itself reads only
-/// `ttl_ns` and `deregister_critical_after_ns`, and [`type_name`](Self::type_name).
+/// Instructions for the agent that runs a check (spec: consul §4.3). The server itself acts only
+/// on `ttl_ns`, `deregister_critical_after_ns` and [`type_name`](Self::type_name).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the public API")]
 pub struct CheckDefinition {
@@ -116,16 +116,19 @@ pub struct CheckDefinition {
     pub interval_ns: i64,
     /// Longest duration of a run, nanoseconds.
     pub timeout_ns: i64,
-    /// Nanoseconds without a report after which the check becomes critical; 0 for no such check.
+    /// Nanoseconds without a report after which the check becomes critical, rounded up to seconds;
+    /// 0 if it is not a TTL check.
     pub ttl_ns: i64,
-    /// Nanoseconds for which the check may be critical before its service is deregistered; 0 for
-    /// never.
+    /// Nanoseconds for which the check may be critical before its instance is deregistered; 0 for
+    /// never. The shortest time is
+    /// [`CRITICAL_SERVICE_SECONDS_MIN`](crate::limits::CRITICAL_SERVICE_SECONDS_MIN).
     pub deregister_critical_after_ns: i64,
 }
 
 impl CheckDefinition {
-    /// The type of check that follows from the fields that are set; empty if none of them is (spec:
-    /// consul §8.3).
+    /// The type of check that the set fields imply (spec: consul §8.3); empty if none. If several
+    /// fit, the first of `http`, `tcp`, `udp`, `grpc`, `h2ping`, `os_service`, `docker`, `alias`,
+    /// `script`, `ttl`.
     pub fn type_name(&self) -> &'static str {
         let texts = [
             (&self.http, "http"),

@@ -5,15 +5,15 @@ use thiserror::Error;
 use super::{CatalogNode, Check, Service, TerminatingGateway};
 use crate::LogIndex;
 
-/// The commands that are about the catalog alone. Consul's transactions and expired deadlines
-/// change it as well.
+/// The commands that are about the catalog alone. Consul's transactions, commits and expired
+/// deadlines change the catalog as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogCommand {
     /// Registers a node, with at most one instance on it and any number of checks.
     Register(Box<Registration>),
     /// Removes a node with its instances and checks, or an instance with its checks, or a check.
     Deregister(Box<Deregistration>),
-    /// Sets the services that a terminating gateway represents.
+    /// Stores the configuration of a terminating gateway, in place of the previous one.
     SetGateway(Box<TerminatingGateway>),
     /// Removes the configuration of the gateway of this name.
     DeleteGateway(String),
@@ -31,13 +31,13 @@ pub struct Registration {
     pub service: Option<Service>,
     /// Checks of the node or of instances on it.
     pub checks: Vec<Check>,
-    /// Whether stored checks of the instance that are not in `checks` are removed
-    /// (`replace-existing-checks`); without an instance those of the node.
+    /// Whether stored checks of the instance `service` that are not in `checks` are removed
+    /// (`replace-existing-checks`). Without an instance: those of the node itself.
     pub replace_checks: bool,
-    /// Whether checks that are stored already keep their status and output: an agent repeats its
-    /// registration, and a check that passes must not turn critical until its next report.
+    /// Whether checks that are stored already keep their status and output. Set for an agent, which
+    /// repeats its registration: a passing check must not turn critical until its next report.
     pub keep_statuses: bool,
-    /// The command is refused if this check was written or removed since.
+    /// The command is refused if this check was changed or removed since the proposer read it.
     pub guard: Option<CheckGuard>,
 }
 
@@ -48,7 +48,7 @@ pub struct Deregistration {
     pub node: String,
     /// The part to remove: the node, an instance or a check.
     pub what: DeregistrationTarget,
-    /// The command is refused if this check was written or removed since.
+    /// The command is refused if this check was changed or removed since the proposer read it.
     pub guard: Option<CheckGuard>,
 }
 
@@ -64,8 +64,8 @@ pub enum DeregistrationTarget {
     Check(String),
 }
 
-/// The check on which the decision for a command was based. A later write of the check makes the
-/// command out of date.
+/// The check on which the decision for a command was based. The command is refused if the check
+/// has changed since, or is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckGuard {
     /// Id of the check. Its node is that of the command.
@@ -98,7 +98,7 @@ pub enum CatalogRefusal {
     /// A check in the registration names another node than the registration.
     #[error("check is of another node than the registration")]
     CheckOfOtherNode = 4,
-    /// The check of the [`CheckGuard`] was written or removed since.
+    /// The check of the [`CheckGuard`] has changed since it was read, or is absent.
     #[error("the check was written since")]
     Stale = 5,
 }

@@ -23,11 +23,11 @@ pub struct TerminatingGateway {
 pub struct LinkedService {
     /// Name of the service.
     pub name: String,
-    /// Path on the gateway of the certificates of the authorities that the gateway trusts.
+    /// Path of the certificates of trusted authorities, on the gateway's machine.
     pub ca_file: String,
-    /// Path on the gateway of its certificate.
+    /// Path of the gateway's certificate, on the gateway's machine.
     pub cert_file: String,
-    /// Path on the gateway of its private key.
+    /// Path of the gateway's private key, on the gateway's machine.
     pub key_file: String,
     /// Server name that the gateway sends in TLS (SNI).
     pub sni: String,

@@ -25,12 +25,14 @@ pub struct CatalogEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum CatalogTopic {
-    /// An instance, for subscribers of its service.
+    /// An instance: its row, its node or a check of either has changed. For subscribers of its
+    /// service.
     ServiceHealth = 1,
-    /// A proxy, a gateway or a native instance, for subscribers of the service that it makes
-    /// reachable in the mesh.
+    /// The same for a proxy, a gateway or a native instance. For subscribers of the service that it
+    /// makes reachable in the mesh.
     ServiceHealthConnect = 2,
-    /// The name of a service: `Register` with its first instance, `Deregister` with its last.
+    /// The name of a service, letter case included: `Register` when it gets its first instance,
+    /// `Deregister` when it has lost its last.
     ServiceList = 3,
     /// A node: its row, or an instance or check on it, has changed.
     Node = 4,

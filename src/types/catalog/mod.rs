@@ -32,7 +32,7 @@ use super::LogIndex;
 /// A node of the catalog: a machine, or another host of services. Not a node of Headwater.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CatalogNode {
-    /// Name of the node, as it was registered. Names that differ in case alone are equal.
+    /// Name of the node, as it was registered. Names that differ only in ASCII case are equal.
     pub name: String,
     /// UUID of the node; may be empty.
     pub id: String,
@@ -79,7 +79,8 @@ pub struct CheckServiceNode {
     pub node: Arc<CatalogNode>,
     /// The instance. In a deregistration, its last state.
     pub service: Arc<Service>,
-    /// Checks of the node, then those of the instance, each by id. None in a deregistration.
+    /// Checks of the node, then those of the instance, both ordered by id. Empty in a
+    /// deregistration.
     pub checks: Vec<Arc<Check>>,
 }
 

@@ -25,8 +25,8 @@ pub struct ServiceName {
     pub tags: BTreeSet<String>,
 }
 
-/// Subject of a query index, which is the log index of the last such change. Names are
-/// [`canonical`](super::canonical).
+/// Subject of a query index. Each variant describes a change; the query index is the log index of
+/// that change. Names are [`canonical`](super::canonical).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueryIndexSubject {
     /// The last change of any row of a table.

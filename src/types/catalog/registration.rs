@@ -7,7 +7,8 @@ use thiserror::Error;
 use super::{Deregistration, Registration, TerminatingGateway, Weights, canonical};
 use crate::limits::{CATALOG_CHECKS_MAX, CATALOG_NAME_BYTES_MAX, GATEWAY_SERVICES_MAX};
 
-/// Reason why a registration is refused. The texts are for clients.
+/// Reason why a registration, a deregistration or the configuration of a gateway is refused. The
+/// texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RegistrationProblem {
     /// The name of the node is missing.
@@ -58,13 +59,15 @@ pub enum RegistrationProblem {
     /// The registration has more than [`CATALOG_CHECKS_MAX`] checks.
     #[error("more than {CATALOG_CHECKS_MAX} checks in one registration")]
     TooManyChecks,
-    /// A name or id, given here, is longer than [`CATALOG_NAME_BYTES_MAX`].
+    /// A name or id is longer than [`CATALOG_NAME_BYTES_MAX`]. Holds a description of it, such as
+    /// `the node's name`.
     #[error("{0} is longer than {CATALOG_NAME_BYTES_MAX} bytes")]
     TooLong(&'static str),
-    /// A name or id, given here, has control characters, such as NUL.
+    /// A name or id has control characters, such as NUL. Holds a description of it, such as
+    /// `the node's name`.
     #[error("{0} has control characters")]
     Control(&'static str),
-    /// A gateway links a service twice, or one without a name.
+    /// A gateway links the service of this name twice, or a service without a name.
     #[error("every linked service needs a name of its own: {0:?}")]
     BadLink(String),
     /// A terminating gateway links the service `*`, the wildcard.
@@ -81,10 +84,11 @@ impl Registration {
         self.service.as_ref().map_or("", |service| &service.id)
     }
 
-    /// Checks the registration, and fills in omitted fields (spec: consul §8.3): the id of an
-    /// instance or a check is its name; the node of an instance is that of the registration, also
-    /// that of a check that names none; the type of a check follows from its definition; weights of
-    /// 0 and 0 become 1 and 1. Node ids become lower case. Idempotent.
+    /// Checks the registration, and fills in omitted fields (spec: consul §8.3). Idempotent.
+    ///
+    /// An instance or a check without an id gets its name as the id. The instance gets the node of
+    /// the registration, and so does a check without a node. A check without a type gets that of
+    /// its definition. Weights of 0 and 0 become 1 and 1. The node's id becomes lower case.
     ///
     /// # Errors
     ///
@@ -160,22 +164,22 @@ impl Registration {
 }
 
 impl Deregistration {
-    /// Checks that it names a node.
+    /// Checks that the deregistration names a node.
     ///
     /// # Errors
     ///
-    /// [`RegistrationProblem::NoNode`] if not.
+    /// [`RegistrationProblem::NoNode`] if it names none.
     pub fn check(&self) -> Result<(), RegistrationProblem> {
         if self.node.is_empty() { Err(RegistrationProblem::NoNode) } else { Ok(()) }
     }
 }
 
 impl TerminatingGateway {
-    /// Checks that it may be stored.
+    /// Checks the gateway's name, and the names and the number of the linked services.
     ///
     /// # Errors
     ///
-    /// [`RegistrationProblem`].
+    /// [`RegistrationProblem`] if the configuration must not be stored.
     pub fn check(&self) -> Result<(), RegistrationProblem> {
         if self.name.is_empty() {
             return Err(RegistrationProblem::NoGatewayName);

@@ -15,9 +15,9 @@ pub struct Service {
     pub kind: ServiceKind,
     /// Id of the instance, unique on its node.
     pub id: String,
-    /// Name of the service, as it was registered. Names that differ in case alone are equal.
+    /// Name of the service, as it was registered. Names that differ only in ASCII case are equal.
     pub name: String,
-    /// Tags. Their order is that of the registration, and another order is another value.
+    /// Tags, in the order of the registration. The same tags in another order are a change.
     pub tags: Vec<String>,
     /// Address of the instance; empty if it is that of the node.
     pub address: String,
@@ -29,11 +29,11 @@ pub struct Service {
     pub port: i32,
     /// Path of a Unix socket, used instead of address and port; may be empty.
     pub socket_path: String,
-    /// Weights for sharing the load among instances, by status of the checks.
+    /// The instance's share of the load, by the status of its checks.
     pub weights: Weights,
     /// Whether clients other than its agent may change the tags.
     pub enable_tag_override: bool,
-    /// Target of the proxy, if the instance is a proxy; else the default.
+    /// Settings of the proxy or gateway; the default if the instance was registered without any.
     pub proxy: Proxy,
     /// Role of the instance in the mesh.
     pub connect: ServiceConnect,
@@ -124,7 +124,7 @@ impl Default for Weights {
     }
 }
 
-/// Target of a proxy (spec: consul §4.2).
+/// Settings of a proxy or gateway: its target, and the text of all others (spec: consul §4.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxy {
     /// Name of the service that the proxy represents. Subscribers of that service in the mesh get

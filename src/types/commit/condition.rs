@@ -10,20 +10,22 @@ use crate::{Compare, KeyRange, LeaseId, LogIndex, Space, StoreEpoch};
 pub enum CommitCondition {
     /// A compare of etcd's transactions.
     Compare(Compare),
-    /// A test of an entity, in a store of this lineage if one is given.
+    /// A test of an entity. With an epoch, the condition also fails in a store of another epoch.
     Entity(CommitEntity, EntityTest, Option<StoreEpoch>),
 }
 
-/// An entity, or several, as paths of the watcher name them.
+/// The entity that a condition tests, or a set of entities. Each variant corresponds to a path of
+/// `google.watcher.v1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitEntity {
     /// A key.
     Key(Bytes),
     /// A key and the keys below it, which begin with it and a slash; every key, if it is empty.
     KeysBelow(Bytes),
-    /// A resource of this type; the uid does not count.
+    /// The resource with this id; the uid does not count. The version of its type must be that of
+    /// the id, except for [`EntityTest::UnchangedSince`].
     Resource(ResourceId),
-    /// The resources that match.
+    /// The resources that match the selector.
     Resources(Selector),
     /// An instance of a service, with its node and the checks of both.
     Instance {
@@ -41,14 +43,15 @@ pub enum CommitEntity {
         /// Name of the node; empty for every node.
         node: String,
     },
-    /// A node of the service catalog.
+    /// A node of the service catalog, by name.
     Node(String),
     /// A lease.
     Lease(LeaseId),
 }
 
 impl CommitEntity {
-    /// Whether it is one entity: only one can exist or not, and has one log index.
+    /// Whether it is a single entity and not a set. [`EntityTest::Index`] and
+    /// [`EntityTest::Exists`] are only for single entities.
     pub fn is_one(&self) -> bool {
         match self {
             Self::Key(_) | Self::Resource(_) | Self::Instance { .. } | Self::Node(_) | Self::Lease(_) => true,
@@ -56,7 +59,8 @@ impl CommitEntity {
         }
     }
 
-    /// The intervals that must be readable: as for following it.
+    /// The intervals, each with its space, that a principal must have the right to read in order to
+    /// test the entity. For a lease: all keys.
     pub fn intervals(&self) -> Vec<(Space, KeyRange)> {
         let named = |space: Space, name: &str| match name {
             "" => (space, KeyRange::all()),
@@ -75,7 +79,8 @@ impl CommitEntity {
         }
     }
 
-    /// The keys that it names; none if it is no entity of keys.
+    /// The intervals of keys that the entity consists of. Empty unless it is [`Self::Key`] or
+    /// [`Self::KeysBelow`].
     pub fn key_ranges(&self) -> Vec<KeyRange> {
         match self {
             Self::Key(key) => vec![KeyRange::One(key.clone())],
@@ -96,17 +101,18 @@ impl CommitEntity {
 /// The test of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntityTest {
-    /// Its last change was made at this log index; zero: it does not exist. Only for one entity.
+    /// The last change of the entity has this log index; zero requires that it does not exist. Only
+    /// for single entities. A lease changes only when it is granted.
     Index(LogIndex),
-    /// It was not changed, made or removed after this log index. Not for a lease, whose end leaves
-    /// no trace in the state.
+    /// Nothing of the entity was created, changed or removed after this log index. Not for a lease,
+    /// because its end leaves no trace in the state.
     UnchangedSince(LogIndex),
-    /// Whether it exists. Only for one entity.
+    /// The entity exists (true), or does not exist (false). Only for single entities.
     Exists(bool),
 }
 
 impl EntityTest {
-    /// Whether the test can be made of an entity.
+    /// Whether the test is defined for the entity.
     pub fn fits(&self, entity: &CommitEntity) -> bool {
         match self {
             Self::Index(_) | Self::Exists(_) => entity.is_one(),

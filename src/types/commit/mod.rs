@@ -19,7 +19,8 @@ use super::{Command, DeleteRange, Feature, LeaseGrant, LeaseRevoke, Put, Version
 pub use condition::{CommitCondition, CommitEntity, EntityTest};
 pub use outcome::{CommitDone, CommitFault, CommitOpFault, CommitOutcome, CommitResult, ConditionFault, KeptCommit};
 
-/// Changes entities of any face: all operations take effect, or none.
+/// Changes entities of any face. If all conditions hold and no operation is refused, all operations
+/// take effect; otherwise none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
     /// Conditions on the state before the commit. All must hold.
@@ -40,7 +41,7 @@ impl Commit {
 }
 
 /// One operation of a commit: a command that writes keys, leases, resources, the catalog, sessions
-/// or Consul's keys.
+/// or Consul's keys, or that checks one of Consul's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitOp(Command);
 
@@ -49,7 +50,7 @@ impl CommitOp {
     ///
     /// # Errors
     ///
-    /// The command, if it cannot be part of a commit.
+    /// The unchanged command, if it cannot be part of a commit.
     pub fn new(command: Command) -> Result<Self, Command> {
         let may_be = match &command {
             Command::Put(_) | Command::DeleteRange(_) | Command::LeaseGrant(_) | Command::LeaseRevoke(_) => true,
@@ -89,7 +90,7 @@ impl CommitOp {
         &self.0
     }
 
-    /// The command by its face.
+    /// The command, as a variant for its kind.
     pub fn of_face(&self) -> FaceOp<'_> {
         match &self.0 {
             Command::Put(put) => FaceOp::Put(put),
@@ -106,7 +107,7 @@ impl CommitOp {
     }
 }
 
-/// An operation by its face.
+/// The command of an operation, borrowed: one variant for each kind that a commit can contain.
 #[derive(Clone, Copy, Debug)]
 pub enum FaceOp<'c> {
     /// Writes a key.
@@ -121,7 +122,7 @@ pub enum FaceOp<'c> {
     Resource(&'c ResourceCommand),
     /// Registers or deregisters rows of the catalog.
     Catalog(&'c CatalogCommand),
-    /// An operation on Consul's keys.
+    /// An operation on Consul's keys that does not return values.
     ConsulKv(&'c KvOp),
     /// Creates a session.
     SessionCreate(&'c SessionCreate),
@@ -134,7 +135,7 @@ pub enum FaceOp<'c> {
 pub struct CommitKey {
     /// Hash of the principal and of the client's key.
     pub id: CommitKeyId,
-    /// Hash of the conditions and operations as the client sent them.
+    /// Hash of the conditions and operations, before the node has chosen ids and times.
     pub body: [u8; 16],
 }
 

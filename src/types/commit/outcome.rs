@@ -6,7 +6,7 @@ use crate::consul::TxnFaultReason;
 use crate::resource::{Resource, ResourceDeletion};
 use crate::{KeyValue, LeaseId, LogIndex, Refusal, Revision};
 
-/// A commit that took effect, as it is kept with its idempotency key.
+/// A commit that took effect, as the state keeps it with its idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptCommit {
     /// Log index of the commit.
@@ -15,7 +15,7 @@ pub struct KeptCommit {
     pub revision: Revision,
     /// Time of the proposal by the proposer's clock, milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// Hash of its conditions and operations as the client sent them.
+    /// [`CommitKey::body`](super::CommitKey::body) of the commit.
     pub body: [u8; 16],
     /// The results of its operations, brief ([`CommitResult::into_brief`]).
     pub results: Vec<CommitResult>,
@@ -33,7 +33,7 @@ pub enum CommitOutcome {
 /// A commit that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitDone {
-    /// Log index of the commit that took effect: of an earlier one, if this one repeats it.
+    /// Log index of the commit that took effect. If `is_repeated`, that of the earlier commit.
     pub index: LogIndex,
     /// The KV revision right after that commit.
     pub revision: Revision,
@@ -75,9 +75,9 @@ pub enum CommitResult {
     ResourceWritten(Box<Resource>),
     /// A resource was deleted.
     ResourceDeleted(ResourceDeletion),
-    /// Rows of the catalog were written or removed.
+    /// Rows of the catalog were registered or deregistered.
     Catalog {
-        /// Whether any row changed.
+        /// Whether any row changed by all catalog operations of the commit together.
         changed: bool,
     },
     /// A session was created.
@@ -125,7 +125,7 @@ pub enum CommitFault {
         /// The reason.
         reason: ConditionFault,
     },
-    /// A rule of its face forbids an operation.
+    /// An operation was refused.
     #[error("operations[{operation}]: {reason}")]
     Operation {
         /// Number of the operation.
@@ -133,7 +133,7 @@ pub enum CommitFault {
         /// The reason.
         reason: CommitOpFault,
     },
-    /// Two operations change the same entity.
+    /// Two operations name the same entity, or change the same record by their consequences.
     #[error(
         "operations[{first}] and operations[{second}] change the same entity: make them one operation, or two commits"
     )]
@@ -146,7 +146,8 @@ pub enum CommitFault {
     /// The idempotency key belongs to a commit with other conditions or operations.
     #[error("the idempotency key was used for another commit: choose a new key")]
     OtherBody,
-    /// No further idempotency key can be kept.
+    /// The state cannot keep another idempotency key: the number or the size of the kept ones is at
+    /// its bound.
     #[error("too many idempotency keys are kept: try again later, or commit without a key")]
     TooManyKeys,
 }
@@ -164,23 +165,23 @@ pub enum ConditionFault {
     /// The condition does not hold.
     #[error("it does not hold")]
     Failed {
-        /// Log index of the newest change that it looked at; zero if there is none, and for a
+        /// Log index of the newest change of the tested entity; zero if none was found, and for a
         /// compare.
         changed: LogIndex,
     },
-    /// The log index is before the kept history.
+    /// The condition's log index is below the beginning of history.
     #[error("changes since that index are no longer known, only those after {oldest}: read again")]
     Compacted {
         /// The oldest log index that the condition could name.
         oldest: LogIndex,
     },
-    /// The log index does not exist yet.
+    /// The condition's log index is not below that of the commit.
     #[error("the index is newer than the store, which is at {newest}: read again")]
     Future {
         /// Log index of the entry before the commit.
         newest: LogIndex,
     },
-    /// The condition is about another lineage of the log.
+    /// The condition names another epoch, or a log index from before the store was restored.
     #[error("the index is of another store, or from before this one was restored: read again")]
     OtherEpoch,
     /// The conditions of the commit look at more than the limits allow.
@@ -191,10 +192,10 @@ pub enum ConditionFault {
 /// The reason for which an operation is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CommitOpFault {
-    /// A rule of its face.
+    /// A rule of the operation's face forbids it, or the commit reads too much.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A condition of an operation on Consul's keys.
+    /// The condition of an operation on Consul's keys does not hold.
     #[error(transparent)]
     Kv(#[from] TxnFaultReason),
 }

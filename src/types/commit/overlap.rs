@@ -1,7 +1,7 @@
 //! The rule that no two operations of a commit name the same entity.
 //!
-//! Decided from the operations alone, in time that grows with their number and not with its square.
-//! What an operation changes beyond the entities that it names is found where it is applied.
+//! Decided from the operations alone, in less than quadratic time. An overlap between consequences
+//! of operations, such as the keys of a revoked lease, is found in apply.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,7 +18,9 @@ use crate::resource::{ResourceCommand, ResourceId, resource_key};
 type Pair = (u32, u32);
 
 impl Commit {
-    /// The first two operations that name the same entity, by their numbers.
+    /// Two operations that name the same entity, by number from 0, the smaller one first. `None` if
+    /// there are none. Checks of Consul's keys do not count, nor does a node that several
+    /// registrations give the same row.
     pub fn overlap(&self) -> Option<Pair> {
         let mut named = Named::default();
         for (number, operation) in (0u32..).zip(&self.operations) {
@@ -38,23 +40,24 @@ enum Name {
     Session(String),
     Instance(String, String),
     Check(String, String),
-    /// The checks of an instance, those that the operation does not name with them. An empty id
-    /// means those of the node.
+    /// All checks of an instance (node, id), named by an operation that may remove them. An empty id
+    /// means the checks of the node itself.
     ChecksOf(String, String),
 }
 
-/// What the operations so far have named.
+/// The entities that the operations so far have named, each with the number of the operation.
 #[derive(Default)]
 struct Named<'c> {
     names: BTreeMap<Name, u32>,
     keys: BTreeMap<Bytes, u32>,
-    /// Intervals of keys, by their start.
+    /// Intervals of keys: start, end (exclusive; `None` for no end), number of the operation.
     spans: Vec<(Bytes, Option<Bytes>, u32)>,
-    /// Nodes with the first operation on them, by canonical name.
+    /// Canonical names of nodes that an operation writes, or on which it writes or removes a row.
+    /// With the first such operation.
     nodes: BTreeMap<String, u32>,
-    /// Nodes that an operation removes with everything on them.
+    /// Canonical names of nodes that an operation removes with everything on them.
     removed: BTreeMap<String, u32>,
-    /// The rows of nodes.
+    /// Rows of nodes to be written, by canonical name.
     rows: BTreeMap<String, (&'c CatalogNode, u32)>,
     /// Operations with a check, by node and id of the instance; that of a check of the node is
     /// empty.
@@ -62,7 +65,8 @@ struct Named<'c> {
 }
 
 impl<'c> Named<'c> {
-    /// Adds what an operation names. The error is the number of an earlier one that names the same.
+    /// Adds the entities that an operation names. The error is the number of an earlier operation
+    /// that names one of them. Overlaps of intervals are left to `overlapping_spans`.
     fn add(&mut self, number: u32, operation: FaceOp<'c>) -> Result<(), u32> {
         match operation {
             FaceOp::Put(put) => self.key(number, &put.key),
@@ -123,7 +127,8 @@ impl<'c> Named<'c> {
         }
     }
 
-    /// The first two operations of which one is about an interval that another one touches.
+    /// Two operations that name a common key, of which one names an interval; smaller number first.
+    /// `None` if there are none. Call it after the last `add`.
     fn overlapping_spans(&mut self) -> Option<Pair> {
         let pair = |a: u32, b: u32| (a.min(b), a.max(b));
         self.spans.sort();
@@ -144,7 +149,8 @@ impl<'c> Named<'c> {
         None
     }
 
-    /// Notes that an operation is about something on a node.
+    /// Adds that an operation writes a node, or writes or removes a row on it. Returns the node's
+    /// canonical name. The error is the number of the operation that removes the node.
     fn on_node(&mut self, number: u32, node: &str) -> Result<String, u32> {
         let node = canonical(node);
         if let Some(first) = self.removed.get(&node) {
@@ -183,7 +189,8 @@ impl<'c> Named<'c> {
         Ok(())
     }
 
-    /// Notes that an operation may remove every check of an instance.
+    /// Adds that an operation may remove every check of an instance. The error is the number of
+    /// another operation that names such a check, or may remove them, too.
     fn checks_of(&mut self, number: u32, node: &str, instance: &str) -> Result<(), u32> {
         let checked = self.checked.get(&(node.to_owned(), instance.to_owned()));
         if let Some(first) = checked.into_iter().flatten().find(|first| **first != number) {
@@ -335,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition: compare each with each.
+        /// Compares the result with the definition, which looks at every pair of intervals.
         #[test]
         fn intervals_overlap_as_their_keys_do(
             ranges in prop::collection::vec(("[a-d]{1,2}", prop::option::of("[a-d]{1,2}|\0")), 1..6),

@@ -5,21 +5,22 @@
 
 use bytes::Bytes;
 
-/// Subject of a deadline, with the effect of its end. Each subject has at most one deadline.
+/// Subject of a deadline. A variant describes the effect when the deadline expires. Each subject
+/// has at most one deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deadline {
     /// Ends the session with this id, because it was not renewed in time.
     Session(String),
     /// Turns a check critical, because its status was not reported in time.
     TtlCheck {
-        /// Name of the node.
+        /// Canonical name of the node.
         node: String,
         /// Id of the check.
         check: String,
     },
     /// Deregisters the instance of a check, because the check was critical for too long.
     CriticalService {
-        /// Name of the node.
+        /// Canonical name of the node.
         node: String,
         /// Id of the check.
         check: String,

@@ -30,7 +30,8 @@ pub fn consul_key(path: &[u8]) -> Bytes {
     [CONSUL_PREFIX, path].concat().into()
 }
 
-/// The path that a key of the KV face holds; `None` for other keys.
+/// The path that a key of the KV face holds; `None` for a key without [`CONSUL_PREFIX`]. The key
+/// that is only the prefix gives the empty path.
 pub fn consul_path(key: &Bytes) -> Option<Bytes> {
     key.starts_with(CONSUL_PREFIX).then(|| key.slice(CONSUL_PREFIX.len()..))
 }
@@ -58,7 +59,8 @@ pub struct KvEntry {
     pub value: Bytes,
     /// The side record.
     pub side: KvSide,
-    /// Log index of the last write of the key: Consul's `ModifyIndex`.
+    /// Log index of the last write of the key: Consul's `ModifyIndex`. Zero if the key is absent
+    /// ([`KvVerb::GetOrEmpty`]).
     pub modified: LogIndex,
 }
 

@@ -12,7 +12,7 @@ use crate::limits::{CONSUL_LIST_BYTES_MAX, CONSUL_TXN_RESULT_BYTES_MAX, CONSUL_T
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulCommand {
     /// One operation on a path. If its condition does not hold, the outcome is
-    /// [`ConsulOutcome::Kv`] with `false`, not a refusal.
+    /// [`ConsulOutcome::Kv`] with `false`. A missing or unknown session is a refusal.
     Kv(KvOp),
     /// A transaction: operations in order, all or nothing; at most
     /// [`TXN_OPS_MAX`](crate::limits::TXN_OPS_MAX).
@@ -41,16 +41,18 @@ pub struct KvOp {
     pub session: String,
 }
 
-/// Kind of an operation on a path or prefix. *The index* is [`KvOp::index`]; that of the key is
-/// [`KvEntry::modified`].
+/// Kind of an operation on a path or prefix. *The index* is [`KvOp::index`], *the session* is
+/// [`KvOp::session`]; the index of the key is [`KvEntry::modified`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvVerb {
-    /// Writes the key, unless value and flags are as stored. A session that holds the lock keeps
-    /// it.
+    /// Writes the key, unless value and flags are as stored. If a session holds the key's lock, it
+    /// still holds it afterwards.
     Set,
-    /// Writes the key if the index is that of the key, or if the index is 0 and the key is absent.
+    /// As `Set`, if the index is that of the key, or if the index is 0 and the key is absent.
     Cas,
-    /// Writes the key and takes its lock, or keeps it if the session holds it already.
+    /// Writes the key and takes its lock for the session, which must exist. Fails if another
+    /// session holds the lock, or the lock delay is not over. If the session holds the lock
+    /// already, it keeps the lock.
     Lock,
     /// Writes the key and releases its lock, which the session must hold.
     Unlock,
@@ -58,17 +60,17 @@ pub enum KvVerb {
     Delete,
     /// Deletes the key if the index is that of the key. Succeeds if it is absent.
     DeleteCas,
-    /// Deletes all keys that begin with the path.
+    /// Deletes all keys that begin with the path. Succeeds if there are none.
     DeleteTree,
     /// Reads the key, which must exist.
     Get,
-    /// Reads the key; an absent one reads as empty.
+    /// Reads the key. An absent key reads as one with an empty value and index 0.
     GetOrEmpty,
-    /// Reads all keys that begin with the path.
+    /// Reads all keys that begin with the path. Succeeds if there are none.
     GetTree,
     /// Requires that the key exists and that the index is that of the key.
     CheckIndex,
-    /// Requires that the session holds the key's lock.
+    /// Requires that the key exists and that the session holds its lock.
     CheckSession,
     /// Requires that the key is absent.
     CheckNotExists,
@@ -102,7 +104,7 @@ impl KvVerb {
         }
     }
 
-    /// Whether its result is the content of keys.
+    /// Whether its result contains the values of keys.
     pub const fn reads_value(self) -> bool {
         matches!(self, Self::Get | Self::GetOrEmpty | Self::GetTree)
     }
@@ -148,7 +150,8 @@ pub enum CatalogVerb {
     /// Writes the row if its `modified` is that of the stored row, or if its `modified` is 0 and no
     /// such row is stored.
     Cas,
-    /// Removes the row; with a node its instances and checks, with an instance its checks.
+    /// Removes the row; with a node its instances and checks, with an instance its checks. Succeeds
+    /// if no such row is stored.
     Delete,
     /// Removes the row, as `Delete`, if its `modified` is that of the stored row. Succeeds if no
     /// such row is stored.
@@ -160,8 +163,8 @@ impl CatalogVerb {
     pub const ALL: [Self; 5] = [Self::Get, Self::Set, Self::Cas, Self::Delete, Self::DeleteCas];
 }
 
-/// A row of the catalog. In an operation, `modified` is the expected log index. Verbs other than
-/// `Set` and `Cas` use only the names, the ids and `modified`.
+/// A row of the catalog. In an operation, its `modified` is the log index that `Cas` and
+/// `DeleteCas` expect. Verbs other than `Set` and `Cas` use only the names, the ids and `modified`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnRow {
     /// A node.
@@ -181,7 +184,8 @@ pub enum ConsulOutcome {
     /// Outcome of a transaction that was carried out: the results in the order of the operations,
     /// of which each has none, one or several.
     Txn(Vec<TxnItem>),
-    /// Outcome of a transaction that failed: nothing changed.
+    /// Outcome of a transaction that failed: nothing changed. Holds a fault for each operation that
+    /// failed, in the order of the operations.
     TxnFailed(Vec<TxnFault>),
     /// Outcome of [`ConsulCommand::SessionCreate`]: the session was created.
     SessionCreated,
@@ -192,13 +196,13 @@ pub enum ConsulOutcome {
 /// Result of an operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnItem {
-    /// A key; its value is set only after `Get`, `GetOrEmpty` and `GetTree`.
+    /// A key. Its value is empty unless the operation is `Get`, `GetOrEmpty` or `GetTree`.
     Kv(KvEntry),
     /// A row of the catalog.
     Catalog(TxnRow),
 }
 
-/// The operation that stopped its transaction, and the reason.
+/// An operation that failed in a transaction, and the reason. One fault fails the transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnFault {
     /// Position of the operation in the transaction, from 0.
@@ -210,7 +214,8 @@ pub struct TxnFault {
 /// Reason for which an operation of a transaction failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TxnFaultReason {
-    /// The operation's index is not that of the last change of the key or row.
+    /// The operation's index is not that of the last change of the key or row, or the index is 0
+    /// and the key or row exists.
     #[error("index is stale")]
     Stale,
     /// Another session holds the lock.
@@ -234,10 +239,10 @@ pub enum TxnFaultReason {
     /// There is no such row in the catalog.
     #[error("it doesn't exist")]
     RowAbsent,
-    /// A rule of the catalog forbids it.
+    /// A rule of the catalog forbids the operation.
     #[error(transparent)]
     Catalog(#[from] CatalogRefusal),
-    /// With this operation the results exceed the limits of one transaction.
+    /// With the results of this operation, the results exceed the limits of one transaction.
     #[error(
         "the transaction reads too much (more than {CONSUL_TXN_RESULT_KEYS_MAX} keys or {CONSUL_TXN_RESULT_BYTES_MAX} bytes \
          where it writes, {CONSUL_LIST_BYTES_MAX} bytes where it does not): read longer prefixes, or in several transactions"

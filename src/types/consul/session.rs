@@ -21,7 +21,8 @@ pub struct Session {
     pub id: String,
     /// Name for people; may be empty.
     pub name: String,
-    /// Name of the catalog's node that the session belongs to.
+    /// Name of the catalog's node that the session belongs to. The session ends when the node is
+    /// removed.
     pub node: String,
     /// Ids of checks of the node. The session ends when one of them becomes critical or is removed.
     pub node_checks: Vec<String>,

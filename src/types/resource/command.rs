@@ -1,7 +1,7 @@
 //! Commands about resources, and their outcomes (spec: consul §5.6 to §5.10).
 //!
-//! A command carries all choices of the proposer (ULIDs, times), and the version of the
-//! registration that its data was checked against. Everything else is decided in apply, where no
+//! A command carries all choices of the proposer: ULIDs, times, and for a write the version of the
+//! registration that the data was checked against. Everything else is decided in apply, where no
 //! other command can come in between.
 
 use bytes::Bytes;
@@ -10,42 +10,45 @@ use thiserror::Error;
 use super::{Resource, ResourceId, Scope, Status, Type};
 use crate::LogIndex;
 
-/// Every change of resources.
+/// A change of resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourceCommand {
     /// Creates or replaces a resource.
     Write(Box<ResourceWrite>),
-    /// Replaces one status of a resource.
+    /// Sets one status of a resource.
     WriteStatus(Box<ResourceWriteStatus>),
     /// Deletes a resource, or marks it for deletion.
     Delete(Box<ResourceDelete>),
-    /// Deletes some children of a deleted owner.
+    /// Deletes the next children of a deleted owner, and after the last ones its tombstone.
     Reap(Box<ResourceReap>),
 }
 
 /// Creates or replaces a resource (spec: consul §5.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceWrite {
-    /// The resource to store. A `uid` names the incarnation to replace; with an empty one the
-    /// resource is created or replaced. `version` and `generation` are ignored.
+    /// The resource to store. With a uid, it replaces only that incarnation; without one it is
+    /// created or replaced. `version` and `generation` are ignored. An empty `status` keeps the
+    /// stored statuses.
     pub resource: Resource,
-    /// The version that the stored resource must have; `None` for any. Zero never matches.
+    /// The version that the stored resource must have; zero never matches. `None` for any: the mark
+    /// and the finalizers that the write leaves out are then kept.
     pub expected: Option<LogIndex>,
     /// The ULID that the resource gets if it is new.
     pub uid: String,
     /// The new generation, a ULID.
     pub generation: String,
     /// The version of the type's registration that the data was checked against; zero for a
-    /// built-in type.
+    /// built-in type. Refused if the registration has another version by now.
     pub type_version: LogIndex,
-    /// The type that the resource registers, and its scope. `None` for any other resource.
+    /// The type that the resource registers, and its scope. `None` if the resource is no
+    /// `headwater.v1.ResourceType`.
     pub registers: Option<(Type, Scope)>,
 }
 
-/// Replaces one status of a resource (spec: consul §5.7).
+/// Sets one status of a resource, in place of the one with the same key (spec: consul §5.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceWriteStatus {
-    /// The resource. With a uid, only this incarnation of it.
+    /// The resource, with its uid. Refused if the stored resource has another uid.
     pub id: ResourceId,
     /// The version that the stored resource must have; `None` for any. Zero never matches.
     pub expected: Option<LogIndex>,
@@ -58,7 +61,7 @@ pub struct ResourceWriteStatus {
 /// Deletes a resource, or marks it for deletion (spec: consul §5.9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceDelete {
-    /// The resource. With a uid, only this incarnation of it.
+    /// The resource. With a uid, refused if the stored resource has another one.
     pub id: ResourceId,
     /// The version that the stored resource must have; `None` for any. Zero never matches.
     pub expected: Option<LogIndex>,
@@ -66,13 +69,14 @@ pub struct ResourceDelete {
     pub chosen: ProposerChoices,
 }
 
-/// Deletes the next children of a deleted resource (spec: consul §5.10).
+/// Deletes the next children of a deleted resource, and after the last ones its tombstone (spec:
+/// consul §5.10). Children with finalizers are only marked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceReap {
     /// The deleted owner, with its uid.
     pub owner: ResourceId,
-    /// Version of the tombstone when the walk through the children began. Refused if the tombstone
-    /// has another version by now.
+    /// Version of the owner's tombstone when the first step began. Refused if the tombstone has
+    /// another version by now.
     pub tombstone_version: LogIndex,
     /// Storage key of the last child that the previous step visited; empty in the first step.
     pub after: Bytes,
@@ -80,12 +84,12 @@ pub struct ResourceReap {
     pub chosen: ProposerChoices,
 }
 
-/// ULIDs and time, chosen by the proposer for all resources that one command deletes.
+/// ULIDs and time that the proposer has chosen for all resources that one command deletes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProposerChoices {
     /// The first of the ULIDs that the command may need; the further ones are the numbers after it.
     pub ulid: u128,
-    /// The wall clock of the proposer, in RFC 3339 format.
+    /// The wall clock of the proposer, in RFC 3339 format. Used as time of marks and tombstones.
     pub now: String,
 }
 
@@ -104,23 +108,24 @@ pub enum ResourceOutcome {
 /// Effect of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceDeletion {
-    /// The delete changed nothing: the resource is absent, or was marked for deletion already.
+    /// The delete changed nothing. The resource is absent, or it is marked already and still has
+    /// finalizers or, as a unit of tenancy, resources in it.
     Nothing,
-    /// The resource is marked for deletion: it has finalizers, or is a unit of tenancy that is in
-    /// use.
+    /// The resource is now marked for deletion. It has finalizers, or is a unit of tenancy with
+    /// resources in it.
     Marked,
     /// The resource is removed.
     Removed,
 }
 
-/// Effect of a step of reaping.
+/// Effect of one [`ResourceReap`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceReaped {
     /// Number of children that were removed.
     pub removed: u64,
     /// Number of children that were marked for deletion, because they have finalizers.
     pub marked: u64,
-    /// `after` of the next step; `None` if this was the last one.
+    /// Value of [`ResourceReap::after`] for the next step; `None` if this step was the last one.
     pub next: Option<Bytes>,
 }
 
@@ -129,11 +134,11 @@ pub struct ResourceReaped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 #[repr(u8)]
 pub enum ResourceRefusal {
-    /// The type is not registered, or only another version of it is.
+    /// The type is not registered. Another version of its group may be.
     #[error("resource type not registered")]
     TypeUnknown = 1,
-    /// The type's registration has changed since the command was made; check the data again and
-    /// retry.
+    /// The type's registration is not the one that the data was checked against. Check the data
+    /// again and retry.
     #[error("resource type was changed meanwhile")]
     TypeChanged = 2,
     /// The given units of tenancy do not match the type's scope.
@@ -145,13 +150,15 @@ pub enum ResourceRefusal {
     /// The namespace of the resource does not exist.
     #[error("namespace not found")]
     NamespaceNotFound = 5,
-    /// The partition or namespace is marked for deletion.
+    /// The partition or namespace is marked for deletion. Only statuses and writes for deletion are
+    /// accepted in it.
     #[error("tenancy marked for deletion: nothing new can be written there")]
     TenancyMarked = 6,
     /// A new resource came with a status.
     #[error("cannot set a status while creating a resource, use the WriteStatus endpoint instead")]
     StatusAtCreation = 7,
-    /// A write came with another status than the stored one.
+    /// A write came with statuses that are not the stored ones. A write without any keeps the
+    /// stored ones.
     #[error("cannot modify resource.status using the Write endpoint, use the WriteStatus endpoint instead")]
     StatusModified = 8,
     /// A new resource came marked for deletion.
@@ -160,50 +167,54 @@ pub enum ResourceRefusal {
     /// There is no resource of the owner's name.
     #[error("resource.owner does not exist")]
     OwnerNotFound = 10,
-    /// The owner is stored under another version of its group.
+    /// The owner is stored under another version of its type's group.
     #[error("resource.owner is stored with a different GroupVersion")]
     OwnerOtherVersion = 11,
     /// A write named another owner than the stored one.
     #[error("owner cannot be changed")]
     OwnerChanged = 12,
-    /// The expected version is not that of the stored resource.
+    /// The expected version is not that of the stored resource; or nothing is stored for a write
+    /// that expects a version.
     #[error("CAS operation failed because the given version doesn't match what is stored")]
     VersionMismatch = 13,
-    /// The given uid is not that of the stored resource.
+    /// The stored resource of that name has another uid than the given one.
     #[error("the given uid doesn't match what is stored")]
     WrongUid = 14,
     /// A write removed the mark for deletion.
     #[error("cannot remove deletionTimestamp")]
     MarkRemoved = 15,
-    /// A write changed the mark for deletion.
+    /// A write changed the mark for deletion, which was not empty.
     #[error("cannot modify deletionTimestamp")]
     MarkModified = 16,
-    /// A write changed metadata besides mark and finalizers of a marked resource with finalizers;
-    /// or a write that set the mark changed metadata besides the mark, finalizers included.
+    /// A write changed metadata that it must keep. A write that sets the mark may change no other
+    /// key. Of a marked resource with finalizers only [`FINALIZERS`](super::FINALIZERS) may change.
     #[error("cannot modify metadata of a resource that is marked for deletion, but for removing finalizers")]
     MetadataModified = 17,
-    /// A write changed the data of a marked resource, or while marking it.
+    /// A write changed the data of a marked resource with finalizers, or set the mark and changed
+    /// the data.
     #[error("cannot modify data of a resource that is marked for deletion")]
     DataModified = 18,
-    /// A write changed nothing about a marked resource.
+    /// A write to a marked resource changed neither its data nor its other metadata.
     #[error("cannot no-op write resource marked for deletion")]
     NoOpWrite = 19,
-    /// A write to a marked resource removed no finalizer, or added one.
+    /// A write to a marked resource with finalizers removed none of them, or added one.
     #[error("expected at least one finalizer to be removed, and none to be added")]
     FinalizerNotRemoved = 20,
-    /// There is no such resource, or no such incarnation of it.
+    /// There is no resource of that name or, for a read with a uid, it has another uid.
     #[error("resource not found")]
     NotFound = 21,
-    /// The resource is stored under another version of its group.
+    /// The resource is stored under another version of its type's group.
     #[error("resource is stored with a different GroupVersion than was requested")]
     OtherGroupVersion = 22,
     /// The type to delete has resources.
     #[error("resource type is in use: delete its resources first")]
     TypeInUse = 23,
-    /// A write changed the group, version, kind or scope of a registered type.
+    /// A write changed the group, version, kind or scope of a registered type. Kinds that differ
+    /// only in case count as such a change.
     #[error("group, version, kind and scope of a registered resource type cannot be changed")]
     TypeIdentityChanged = 24,
-    /// The request would delete a default unit of tenancy, which must stay.
+    /// The request would mark or delete the default partition, or its default namespace. Both
+    /// always exist.
     #[error("the default partition and namespace cannot be deleted")]
     DefaultUnit = 25,
     /// The owner has no tombstone, or its tombstone has another version by now.
@@ -224,10 +235,10 @@ pub enum ResourceRefusal {
     /// The owner's units of tenancy do not match the scope of its type.
     #[error("resource.owner.tenancy does not fit the scope of the owner's type")]
     OwnerScopeMismatch = 30,
-    /// A write names a uid, and no resource has the name now: that incarnation was deleted.
+    /// A write names a uid, and no resource of that name exists: that incarnation was deleted.
     #[error("the resource with the given uid does not exist any more; leave out the uid to create a new one")]
     Gone = 31,
-    /// A write sets `deletionTimestamp` to a text that is not an RFC 3339 time.
+    /// A write sets `deletionTimestamp` to a text that is neither empty nor an RFC 3339 time.
     #[error("deletionTimestamp must be a time as RFC 3339 has it, such as 2026-01-31T12:00:00Z")]
     MarkInvalid = 32,
 }

@@ -29,11 +29,11 @@ pub use ulid::{is_ulid, ulid_text};
 
 /// Metadata key that marks a resource for deletion.
 pub const DELETION_TIMESTAMP: &str = "deletionTimestamp";
-/// Metadata key of a resource's finalizers: names separated by white space. The resource is not
-/// deleted before all names were removed.
+/// Metadata key of a resource's finalizers: names separated by white space. A resource with
+/// finalizers is marked instead of deleted.
 pub const FINALIZERS: &str = "finalizers";
 
-/// Whether a text is a point in time in RFC 3339 format.
+/// Whether `text` is a point in time in RFC 3339 format.
 pub fn is_rfc3339(text: &str) -> bool {
     chrono::DateTime::parse_from_rfc3339(text).is_ok()
 }
@@ -43,8 +43,8 @@ pub fn is_rfc3339(text: &str) -> bool {
 pub struct Type {
     /// Name of the group, in lower snake case.
     pub group: String,
-    /// `v1`, `v2beta1`. Not part of a resource's identity: two versions of a kind share one space
-    /// of names.
+    /// Version of the group, such as `v1` or `v2beta1`. Not part of a resource's identity: two
+    /// versions of a kind share one space of names.
     pub group_version: String,
     /// Kind, in Pascal case.
     pub kind: String,
@@ -56,12 +56,12 @@ impl Type {
         Self { group: group.to_owned(), group_version: group_version.to_owned(), kind: kind.to_owned() }
     }
 
-    /// Whether it is [`tombstone`](Self::tombstone).
+    /// Whether this is the type of tombstones, [`tombstone`](Self::tombstone).
     pub fn is_tombstone(&self) -> bool {
         (self.group.as_str(), self.group_version.as_str(), self.kind.as_str()) == ("internal", "v1", "Tombstone")
     }
 
-    /// Whether it is [`resource_type`](Self::resource_type).
+    /// Whether this is the type of registrations, [`resource_type`](Self::resource_type).
     pub fn is_resource_type(&self) -> bool {
         (self.group.as_str(), self.group_version.as_str(), self.kind.as_str()) == ("headwater", "v1", "ResourceType")
     }
@@ -112,8 +112,8 @@ impl Tenancy {
 /// The identity of one resource and, if `uid` is not empty, of one incarnation of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId {
-    /// ULID of one incarnation, from creation to deletion, chosen by the server at creation. Empty
-    /// in a request: the present incarnation.
+    /// ULID of one incarnation, from its creation to its deletion. Chosen by the server at
+    /// creation. If empty in a request, the stored incarnation is meant.
     pub uid: String,
     /// Name of the resource: a DNS label.
     pub name: String,
@@ -124,8 +124,8 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    /// Id of the tombstone of this incarnation, for which `uid` must be set (spec: consul §5.9).
-    /// Its name may be longer than
+    /// Id of the tombstone that remembers this incarnation, with an empty uid. `self.uid` must be
+    /// set (spec: consul §5.9). The name may be longer than
     /// [`RESOURCE_NAME_BYTES_MAX`](super::limits::RESOURCE_NAME_BYTES_MAX).
     pub fn tombstone(&self) -> Self {
         Self {
@@ -147,7 +147,7 @@ pub struct Any {
 }
 
 impl Any {
-    /// Full name of the message: the part after the last `/` of the URL.
+    /// Full name of the message: the part of the URL after its last `/`, or all of it.
     pub fn message_name(&self) -> &str {
         self.type_url.rsplit('/').next().unwrap_or_default()
     }
@@ -160,22 +160,23 @@ pub struct Resource {
     pub id: ResourceId,
     /// The owner: its deletion also deletes this resource. Set at creation and never changed.
     pub owner: Option<ResourceId>,
-    /// Log index of the last write, also of a status; zero if the resource is not stored. On the
-    /// wire it is decimal text.
+    /// Log index of the command that wrote the resource or one of its statuses last. Zero if the
+    /// resource is not stored. Decimal text on the wire.
     pub version: LogIndex,
-    /// A ULID that is new after every write, except a write of a status.
+    /// A ULID. Each write sets a new one, except a write of a status.
     pub generation: String,
     /// Key-value pairs of clients. The store itself interprets only [`DELETION_TIMESTAMP`] and
     /// [`FINALIZERS`].
     pub metadata: BTreeMap<String, String>,
     /// Statuses set by controllers, each under its own key.
     pub status: BTreeMap<String, Status>,
-    /// Content of the resource, if its type has content and some was given.
+    /// Content of the resource. `None` if its type has none, or none was given.
     pub data: Option<Any>,
 }
 
 impl Resource {
-    /// Whether it is marked for deletion: it is deleted once it has no finalizers.
+    /// Whether it is marked for deletion. The store deletes a marked unit of tenancy once it is
+    /// empty and has no finalizers. Any other marked resource stays until it is deleted again.
     pub fn is_marked(&self) -> bool {
         self.metadata.contains_key(DELETION_TIMESTAMP)
     }
@@ -190,8 +191,8 @@ impl Resource {
     }
 
     /// Size of the resource, bytes, as [`RESOURCE_BYTES_MAX`](super::limits::RESOURCE_BYTES_MAX)
-    /// counts it. The mark for deletion is left out, so that every resource that fits can be
-    /// marked.
+    /// counts it: metadata, statuses and data. The mark for deletion is left out, so that every
+    /// resource that fits can be marked.
     pub fn content_bytes(&self) -> usize {
         let metadata = self.metadata.iter().filter(|(key, _)| *key != DELETION_TIMESTAMP);
         let metadata: usize = metadata.map(|(key, value)| key.len() + value.len()).sum();
@@ -201,14 +202,14 @@ impl Resource {
     }
 }
 
-/// Status that one controller has set on a resource.
+/// A status of a resource, set by one controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The generation of the resource that the status is about.
     pub observed_generation: String,
     /// The controller's findings.
     pub conditions: Vec<Condition>,
-    /// Time at which the status was written.
+    /// Time at which the status was written. Set by the server; `None` in a request.
     pub updated_at: Option<Timestamp>,
 }
 
@@ -224,7 +225,7 @@ impl Status {
 pub struct Timestamp {
     /// Seconds since the Unix epoch.
     pub seconds: i64,
-    /// Nanoseconds after that, 0 to 999 999 999.
+    /// Nanoseconds after [`seconds`](Self::seconds), 0 to 999 999 999.
     pub nanos: i32,
 }
 
@@ -248,7 +249,7 @@ pub struct Condition {
     pub reason: String,
     /// The reason, for people.
     pub message: String,
-    /// The resource that the condition is about, if it is not the one with the status.
+    /// The resource that the condition is about; `None` if it is the one that has the status.
     pub resource: Option<Reference>,
 }
 

@@ -5,11 +5,12 @@ use thiserror::Error;
 
 use crate::limits::RESOURCE_NAME_BYTES_MAX;
 
-/// In a query, a unit of tenancy or a part of a type that matches every value.
+/// Text that matches every value, where a query has a unit of tenancy or a part of a type.
 pub const WILDCARD: &str = "*";
 /// Name of the default partition, and of the default namespace of a partition.
 pub const DEFAULT_UNIT: &str = "default";
-/// Reason why a name is refused. The text is a predicate: the caller puts the name in front.
+/// The reason for which a name is refused. Its text is a predicate: the caller puts the name in
+/// front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NameProblem {
     /// The name is not a lower-case DNS label.
@@ -21,7 +22,7 @@ pub enum NameProblem {
     /// The group is not in lower snake case.
     #[error("must be lower snake case and have at least two characters, like \"catalog\"")]
     Group,
-    /// The group version is not a version.
+    /// The group version does not match `v([a-z\d]+)?\d`.
     #[error("must be \"v\", perhaps lower case letters and digits, and a digit, like \"v1\" or \"v2beta1\"")]
     GroupVersion,
     /// The kind is not in Pascal case.

@@ -9,7 +9,7 @@ use super::{DEFAULT_UNIT, Tenancy, Type};
 /// The units of tenancy that the resources of a type have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Any units are accepted. Of `internal.v1.Tombstone` alone.
+    /// Any units are accepted. Only `internal.v1.Tombstone` has this scope.
     Undefined,
     /// No units: the resources belong to the cluster as a whole.
     Cluster,
@@ -20,17 +20,18 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether resources have a partition. False for [`Undefined`](Self::Undefined).
+    /// Whether resources of the scope have a partition. False for [`Undefined`](Self::Undefined).
     pub fn has_partition(self) -> bool {
         matches!(self, Self::Partition | Self::Namespace)
     }
 
-    /// Whether resources have a namespace. False for [`Undefined`](Self::Undefined).
+    /// Whether resources of the scope have a namespace. False for [`Undefined`](Self::Undefined).
     pub fn has_namespace(self) -> bool {
         self == Self::Namespace
     }
 
-    /// Sets each unit that the scope has and that is empty in `tenancy` to [`DEFAULT_UNIT`].
+    /// Sets units of `tenancy` to [`DEFAULT_UNIT`]: those that the scope has and that are empty.
+    /// Leaves all others as they are.
     pub fn fill(self, tenancy: &mut Tenancy) {
         for (has, unit) in
             [(self.has_partition(), &mut tenancy.partition), (self.has_namespace(), &mut tenancy.namespace)]
@@ -61,10 +62,10 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Content of a `headwater.v1.ResourceType`.
+/// A registration of a type: the content of a resource of type `headwater.v1.ResourceType`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceType {
-    /// Group, version and kind.
+    /// Group, version and kind of the registered type.
     pub type_: Type,
     /// Scope of the resources: the units of their tenancy.
     pub scope: Scope,
@@ -91,9 +92,9 @@ pub struct Rule {
     pub message: String,
 }
 
-/// The name of the resource that registers a type: group, version and kind in lower case, joined by
-/// `-`, with `-` for each `_` of the group. Two types have the same name only if they differ in the
-/// case of their kind alone.
+/// The name of the resource that registers a type: group, version and kind, joined by `-`. The kind
+/// is in lower case, and each `_` of the group is a `-`. Two types have the same name only if their
+/// kinds differ in case alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeName(pub String);
 
@@ -105,7 +106,7 @@ impl TypeName {
     }
 }
 
-/// The built-in types, with their scopes and the full names of their messages.
+/// The built-in types, with their scopes and the full names of their protobuf messages.
 pub fn builtin_types() -> [(Type, Scope, &'static str); 4] {
     [
         (Type::tombstone(), Scope::Undefined, "hashicorp.consul.resource.Tombstone"),
@@ -115,8 +116,8 @@ pub fn builtin_types() -> [(Type, Scope, &'static str); 4] {
     ]
 }
 
-/// The built-in types as registrations; `descriptors` is the encoded `FileDescriptorSet` of their
-/// messages.
+/// The built-in types as registrations. `descriptors` is the encoded `FileDescriptorSet` with the
+/// messages of all of them.
 pub fn builtin_registrations(descriptors: &'static [u8]) -> [ResourceType; 4] {
     builtin_types().map(|(type_, scope, message)| ResourceType {
         type_,

@@ -1,6 +1,6 @@
 //! The storage key of a resource, and queries for many resources.
 //!
-//! Owns the key of a resource: group, kind, partition, namespace and name, each but the last
+//! The storage key has group, kind, partition, namespace and name. Each part but the name is
 //! followed by a separator that sorts before every character of a name. So the resources of a type
 //! are ordered by partition, namespace and name, and a query without a wildcard is one interval of
 //! keys. The version of the group is not part of the key: all versions of a kind share one space of
@@ -11,10 +11,11 @@ use bytes::Bytes;
 use super::{ResourceId, Tenancy, Type, WILDCARD};
 use crate::KeyRange;
 
-/// Ends each part of a key but the name. It sorts before every character of a name.
+/// Byte after each part of a key but the name. It sorts before every character of a name.
 const SEPARATOR: u8 = 1;
 
-/// The storage key of a resource, the same for all its incarnations.
+/// The storage key of a resource. The same for all its incarnations, and for all versions of its
+/// type's group.
 pub fn resource_key(id: &ResourceId) -> Bytes {
     let mut key = Vec::with_capacity(
         id.type_.group.len()
@@ -42,7 +43,8 @@ pub struct Selector {
     /// The type. A part that is [`WILDCARD`] matches every value. If the group is a wildcard, the
     /// version and the kind must be, too.
     pub type_: Type,
-    /// The partition and the namespace; [`WILDCARD`] matches every one.
+    /// The partition and the namespace. A unit that is [`WILDCARD`] matches every value, also the
+    /// empty one.
     pub tenancy: Tenancy,
     /// Prefix of the resources' names; empty for all.
     pub name_prefix: String,
@@ -54,7 +56,8 @@ impl Selector {
         Self { type_, tenancy: Tenancy::new(WILDCARD, WILDCARD), name_prefix: String::new() }
     }
 
-    /// Whether the query matches the resource `id`.
+    /// Whether the selector matches the resource `id`, its group version included. The uid does not
+    /// matter.
     pub fn matches(&self, id: &ResourceId) -> bool {
         let part = |wanted: &str, part: &str| wanted == WILDCARD || wanted == part;
         part(&self.type_.group, &id.type_.group)
@@ -63,7 +66,7 @@ impl Selector {
             && self.is_at(id)
     }
 
-    /// Whether units and name of `id` match.
+    /// Whether partition, namespace and name of `id` match.
     fn is_at(&self, id: &ResourceId) -> bool {
         let unit = |wanted: &str, unit: &str| wanted == WILDCARD || wanted == unit;
         unit(&self.tenancy.partition, &id.tenancy.partition)
@@ -71,9 +74,9 @@ impl Selector {
             && id.name.starts_with(&self.name_prefix)
     }
 
-    /// An interval of storage keys that contains every match, and others: its prefix ends before
-    /// the first wildcard, and has no version of the group. Check each resource with
-    /// [`matches`](Self::matches).
+    /// An interval of storage keys that contains the key of every match. It may contain other keys,
+    /// too: it ignores all parts after the first wildcard, and the version of the group. Check each
+    /// resource with [`matches`](Self::matches).
     pub fn range(&self) -> KeyRange {
         let mut prefix = Vec::new();
         for part in [&self.type_.group, &self.type_.kind] {
@@ -92,7 +95,7 @@ impl Selector {
         KeyRange::prefix(prefix.into())
     }
 
-    /// The part of [`range`](Self::range) after the storage key `last`, exclusive.
+    /// The keys of [`range`](Self::range) that come after the storage key `last`.
     pub fn range_after(&self, last: &[u8]) -> KeyRange {
         let mut next = last.to_vec();
         next.push(0);

@@ -5,7 +5,7 @@
 //! bits, so the check of the first character would be needed anyway, and there is little more code
 //! than that. The texts are stored and compared: they must never change.
 
-/// Crockford's base 32.
+/// Digits of Crockford's base 32, by value.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 /// Characters of a ULID. With 5 bits each they hold 130 bits, two more than a ULID has.
 const LEN: u32 = 26;
@@ -15,7 +15,7 @@ pub fn ulid_text(ulid: u128) -> String {
     (0..LEN).rev().map(|digit| DIGITS[(ulid >> (5 * digit)) as usize & 31] as char).collect()
 }
 
-/// Whether a text is a ULID of at most 128 bits, in upper or lower case.
+/// Whether `text` is a ULID: 26 digits in upper or lower case, with a value of at most 128 bits.
 pub fn is_ulid(text: &str) -> bool {
     let digit = |byte: u8| DIGITS.contains(&byte.to_ascii_uppercase());
     text.len() == LEN as usize && text.bytes().all(digit) && text.as_bytes()[0] <= b'7'

@@ -1,7 +1,8 @@
 //! Comparison of views of the catalog with linearizable reads.
 //!
-//! Both are converted to one form: for each instance its registration, and the log indexes of its
-//! node, itself and its checks. Equal content with another log index is a difference.
+//! Both are converted to one form: for each instance its registration, and the log indexes of the
+//! last changes of its node, of itself and of its checks. Equal content with another log index is a
+//! difference.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,9 @@ use serde_json::Value;
 /// The compared fields of one instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Instance {
+    /// Address of the instance's node.
     pub address: String,
+    /// Value under `value` in the instance's meta; empty without it.
     pub value: String,
     /// Log indexes of the last changes of the node and of the instance.
     pub modified: (u64, u64),
@@ -39,7 +42,7 @@ impl ReadInstances {
     ///
     /// # Errors
     ///
-    /// The field that is missing.
+    /// A description with the whole answer, if it is no list or an instance lacks a field.
     pub(crate) fn of(answer: &Value) -> Result<Self, String> {
         let list = answer.as_array().ok_or_else(|| format!("no list: {answer}"))?;
         list.iter().map(read_instance).collect::<Option<_>>().map(Self).ok_or_else(|| format!("incomplete: {answer}"))
@@ -71,7 +74,8 @@ fn read_instance(item: &Value) -> Option<(Key, Instance)> {
 }
 
 impl ViewInstances {
-    /// Converts the state of a view. Instances without a node or a service are left out.
+    /// Converts the state of a view. Instances without a node or a service are left out; an absent
+    /// log index becomes 0.
     pub(crate) fn of(state: &Instances) -> Self {
         let instances = state.instances().filter_map(|shown| {
             let (node, service) = (shown.node.as_ref()?, shown.service.as_ref()?);
@@ -93,8 +97,8 @@ impl ViewInstances {
         Self(instances.collect())
     }
 
-    /// Description of a shown record that was changed after `index`, the view's own log index: the
-    /// view shows a later change before earlier ones. `None` if there is no such record.
+    /// Description of an instance with a record that was changed after `index`, the log index that
+    /// the view claims. `None` if there is no such record.
     pub(crate) fn beyond(&self, index: u64) -> Option<String> {
         self.0.iter().find_map(|(key, instance)| {
             let checks = instance.checks.values().map(|(_, modified)| *modified);
@@ -103,7 +107,7 @@ impl ViewInstances {
         })
     }
 
-    /// The first difference from a read; `None` if they are equal.
+    /// Description of the first difference from a read; `None` if both are equal.
     pub(crate) fn difference(&self, read_state: &ReadInstances) -> Option<String> {
         for (key, instance) in &read_state.0 {
             match self.0.get(key) {

@@ -1,5 +1,5 @@
-//! Commits: every reader and every history sees all of one or nothing, at one index, and each took
-//! effect once if it was acknowledged, never if it was refused, and at most once otherwise.
+//! Commits: every reader and every history sees the whole of a commit or nothing of it, at one log
+//! index. An acknowledged commit took effect once, a refused one never, any other at most once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ pub(crate) fn check(evidence: &CommitEvidence) -> Findings {
         .nothing_if(commits.is_empty())
 }
 
-/// The one value of a group's entities: `Err` if there are several.
+/// The value that all entities of a group have; `Ok(None)` if all are absent. `Err` if they differ.
 fn one_value(values: &Values) -> Result<Option<&str>, ()> {
     let first = values[0].as_deref();
     if values.iter().all(|value| value.as_deref() == first) { Ok(first) } else { Err(()) }
@@ -64,7 +64,8 @@ fn whole_state(state: &GroupState, known: &BTreeMap<&str, &CommitRecord>, findin
     }
 }
 
-/// A read that began after a commit was answered must show it or a later one.
+/// Checks that a linearizable read is at or past the log index of every commit that was answered
+/// before the read began.
 fn fresh(commits: &[CommitRecord], states: &[GroupState], findings: &mut Findings) {
     let mut answered: Vec<(u64, u64)> = commits
         .iter()
@@ -89,6 +90,8 @@ fn fresh(commits: &[CommitRecord], states: &[GroupState], findings: &mut Finding
     }
 }
 
+/// Adds a finding for each member whose history has another change at `index` than that of the
+/// first member.
 fn agree(index: u64, members: &BTreeMap<usize, GroupChange>, findings: &mut Findings) {
     let mut all = members.iter();
     let Some((first, wanted)) = all.next() else { return };
@@ -98,7 +101,8 @@ fn agree(index: u64, members: &BTreeMap<usize, GroupChange>, findings: &mut Find
     }
 }
 
-/// The value of a command that changed all of one group; anything else is a finding.
+/// The value of a command that is one whole commit of one client. Anything else is a finding, and
+/// `None`.
 fn whole_change<'c>(
     index: u64,
     change: &'c GroupChange,
@@ -125,7 +129,8 @@ fn whole_change<'c>(
     }
 }
 
-/// A watcher tells all of a commit that its face has, at the commit's index or revision.
+/// Checks that a watcher told all entities that its face has of a commit, at the commit's log
+/// index; a watch of keys, at its revision.
 fn whole_watched(
     told: &WatchedCommit,
     known: &BTreeMap<&str, &CommitRecord>,
@@ -152,7 +157,7 @@ fn whole_watched(
     }
 }
 
-/// The number of commits that the watchers of a face told, of the face that told the fewest.
+/// Number of records of watchers of one face: the face with the fewest.
 fn watched_least(watched: &BTreeSet<WatchedCommit>) -> usize {
     let of = |face| watched.iter().filter(|told| told.face == face).count();
     of(CommitFace::Keys).min(of(CommitFace::Resources)).min(of(CommitFace::Services))
@@ -221,7 +226,7 @@ mod tests {
         [told(CommitFace::Keys, 2), told(CommitFace::Resources, at), told(CommitFace::Services, at)]
     }
 
-    /// A lie of a watcher: what it tells of the commit `x` is changed.
+    /// Applies `lie` to the first record of a watcher of `face`, which is about the commit `x`.
     fn watcher_lies(evidence: &mut CommitEvidence, face: CommitFace, lie: fn(&mut WatchedCommit)) {
         let told = evidence.watched.iter().find(|told| told.face == face).unwrap().clone();
         let mut changed = told.clone();

@@ -1,4 +1,5 @@
-//! The nodes' own logs: no panic, and no end without a fault that explains it.
+//! The nodes' own logs and ends: no panic, no flood of lines, and no end without a fault that
+//! explains it.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +8,10 @@ use super::{Finding, Findings};
 /// Texts that a healthy node never logs.
 const MARKS: &[&str] = &["panicked at", "SIGSEGV", "stack overflow", "memory allocation of", "consensus ended"];
 
-/// Most lines that a node may log within one second of its clock: more would hide other lines, and
-/// fill disks.
+/// Most lines that one incarnation may log within one second of its clock: more would hide other
+/// lines, and fill disks.
 const LINES_A_SECOND_MAX: usize = 300;
-/// Length of the beginning of a log line with date, hour, minute and second.
+/// Length of a log line's date and time down to the second, bytes.
 const SECOND: usize = 19;
 
 /// One incarnation of a node's process, with the lines that it logged.
@@ -25,8 +26,9 @@ pub(crate) struct Incarnation {
     pub excused: bool,
 }
 
-/// Judges all incarnations of all nodes. A panic is never excused, nor is a signal that the rig did
-/// not send. Any other end is excused by a fault, such as a broken disk: the node exits by itself.
+/// Judges all incarnations of all nodes. A panic, a signal that the rig did not send, and a flood
+/// of log lines are never excused. Any other end is excused by a fault, such as a broken disk: the
+/// node exits by itself.
 pub(crate) fn check(incarnations: &[Incarnation]) -> Findings {
     let mut findings = Findings::new("crash");
     for incarnation in incarnations {

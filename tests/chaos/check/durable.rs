@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use super::{Finding, Findings};
 use crate::history::{Body, Note, Outcome, Record, Request, Step, WatchLog};
 
-/// Judges acknowledged writes by the history of each member (`pasts`), up to the revision `until`.
-/// Compacted history may be gone; `compacted` is the highest requested compaction. A history that
-/// ends before `until` is a finding of its own, and later writes are not looked for in it.
+/// Judges acknowledged writes by the history of each member (`pasts`), up to and including the
+/// revision `until`. Compacted history may be gone; `compacted` is the highest requested
+/// compaction. A history that begins after `compacted` is a finding. So is one that ends before
+/// `until`; later writes are not looked for in it.
 pub(crate) fn check(records: &[Record], pasts: &[WatchLog], until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("durable");
     let acknowledged: Vec<(&Record, i64)> = records.iter().filter_map(|record| Some((record, made(record)?))).collect();
@@ -47,8 +48,8 @@ fn made(record: &Record) -> Option<i64> {
     (!written(record).is_empty()).then_some(answer.revision)
 }
 
-/// Key and value of each put that an answered request has made: those of the taken branch. No value
-/// is written twice.
+/// Key and value of each put of a request. Of a transaction, those of the branch that its answer
+/// names; none without an answer. No value is written twice.
 fn written(record: &Record) -> Vec<(&str, &str)> {
     let branch = match (&record.request, &record.outcome) {
         (Request::Put { key, value, .. } | Request::Replace { key, value, .. }, _) => return vec![(key, value)],
@@ -74,7 +75,8 @@ struct KeptHistory<'a> {
     /// The revision that the member's compaction notice named: history may begin here. 0 without
     /// such a notice.
     from: i64,
-    /// The last revision through which the history was delivered completely.
+    /// The last revision up to which the history was delivered completely: that of an event, of a
+    /// progress report, or before a compaction notice.
     through: i64,
     puts: Puts<'a>,
 }
@@ -112,7 +114,8 @@ mod tests {
         Record { id: 1, workload: "w".into(), process: 0, node: 0, call: 1, done: 2, request, outcome }
     }
 
-    /// A history with puts at `revisions`, after a compaction notice, and progress to revision 9.
+    /// A history: a compaction notice if `compacted` is there, puts at `revisions`, and progress to
+    /// revision 9.
     fn past(revisions: &[i64], compacted: Option<i64>) -> WatchLog {
         let events = revisions.iter().map(|revision| {
             let value = format!("v{revision}");

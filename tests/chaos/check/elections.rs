@@ -1,7 +1,7 @@
 //! No needless elections: while less than a tenth of the packets is lost, the term stays (spec:
 //! reliability §1.12, row 11).
 //!
-//! On an overloaded machine a leader may send its heartbeats too late, too. The probe's requests
+//! A leader on an overloaded machine may send its heartbeats too late, too. The probe's requests
 //! are late then as well, and such periods are not judged.
 
 use super::outage::{seconds, stalled, stalls};
@@ -11,7 +11,7 @@ use crate::history::{Micros, Record};
 /// Least share of lost packets, percent, with which an election is allowed.
 pub(crate) const PERCENT_MIN: u8 = 10;
 
-/// A period in which this share of all packets between nodes was lost.
+/// A period in which `percent` of all packets between nodes were lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss {
     pub percent: u8,
@@ -19,11 +19,12 @@ pub(crate) struct Loss {
     pub end: Micros,
     /// The highest term of any node at the beginning; `None` if no node answered.
     pub before: Option<u64>,
-    /// The same at the end.
+    /// The highest term of any node at the end; `None` if no node answered.
     pub after: Option<u64>,
 }
 
 /// Judges every period with less than [`PERCENT_MIN`] lost: the term must be the same at its end.
+/// Periods with an unknown term, or in which the clients were stalled, are not judged.
 pub(crate) fn check(records: &[Record], losses: &[Loss]) -> Findings {
     let mut findings = Findings::new("elections");
     let stalls = stalls(records);

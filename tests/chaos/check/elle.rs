@@ -73,8 +73,9 @@ fn judge(lines: &str) -> Result<Vec<(String, String)>, String> {
     }
 }
 
-/// The operations of a transaction for adya, as requested and with their results. `None` if the
-/// record has a form that the workload never sends.
+/// The operations of a transaction for adya: as requested, and with their results. Of an answered
+/// transaction, those of the taken branch, else those of the first. `None` if request or answer has
+/// a form that the workload never has.
 fn translate(record: &Record) -> Option<(Value, Value)> {
     let Request::Txn { then, or_else, .. } = &record.request else { return None };
     let (steps, results) = match record.outcome.answer().map(|answer| &answer.body) {
@@ -107,7 +108,7 @@ fn translate(record: &Record) -> Option<(Value, Value)> {
     Some((json!(asked), json!(done)))
 }
 
-/// The elements of a list.
+/// The numbers in a list that is separated by spaces; other words in it are left out.
 pub(crate) fn elements(list: &str) -> Vec<u64> {
     list.split_whitespace().filter_map(|element| element.parse().ok()).collect()
 }

@@ -1,5 +1,5 @@
-//! Judges the enemy's attacks: each was tried and refused, none was let through. Meanwhile the
-//! memory of the nodes was bounded, no member was added, and keep-alives were answered.
+//! Judges the enemy's attacks: each was refused at least once, and none was let through. Meanwhile
+//! the memory of the nodes was bounded, no member was added, and keep-alives were answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,13 +10,14 @@ use crate::enemy::{AttackReport, Outcome};
 /// Factor (numerator, denominator) on a node's memory without the enemy. The bound for an attacked
 /// node is this product, or that memory plus [`MEMORY_ALLOWANCE_BYTES`] if the sum is larger.
 const MEMORY_FACTOR: (u64, u64) = (3, 2);
-/// The bound on unread answers of a node (`UNREAD_ANSWERS_BYTES_MAX`).
+/// Memory that an attack may add to any node: as much as a node's bound on unread answers
+/// (`UNREAD_ANSWERS_BYTES_MAX`).
 const MEMORY_ALLOWANCE_BYTES: u64 = 128 << 20;
-/// Longest time between two answers to keep-alives of a lease during the attack and before the
-/// first fault.
+/// Longest time that may pass between two answers to keep-alives of a lease, during the attack
+/// before the first fault.
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(2);
 
-/// Outcomes of all attempts of one attack.
+/// Outcomes of all attempts of one attack: counts, and the texts of those that were let through.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub refused: usize,
@@ -42,14 +43,16 @@ impl Tally {
 /// Evidence about the enemy of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Siege {
-    /// Names of the attacks that the enemy should make.
+    /// Names of the attacks that the checker expects of the enemy.
     pub attacks: Vec<&'static str>,
+    /// Outcomes by the name of the attack.
     pub tally: BTreeMap<String, Tally>,
-    /// Most resident memory of each node without the enemy, under the same load, bytes.
+    /// Most resident memory of each node without the enemy, under the same load, bytes. 0: not
+    /// measured.
     pub quiet: Vec<u64>,
-    /// Most resident memory of each node with the enemy, bytes.
+    /// Most resident memory of each node with the enemy, bytes. 0: not measured.
     pub attacked: Vec<u64>,
-    /// By node: longest time between two answers to keep-alives.
+    /// By node: longest time between two answers to keep-alives of one lease.
     pub keep_alives: Vec<Duration>,
     /// Descriptions of members that are no nodes of the run.
     pub strangers: Vec<String>,
@@ -57,7 +60,7 @@ pub(crate) struct Siege {
     pub ended: Option<String>,
 }
 
-/// Judges the attack; no findings if the run had no enemy (`None`).
+/// Judges the evidence; no findings if the run had no enemy (`None`).
 pub(crate) fn check(siege: Option<&Siege>) -> Findings {
     let mut findings = Findings::new("enemy");
     let Some(siege) = siege else { return findings.scope("no enemy").nothing_if(true) };
@@ -108,6 +111,7 @@ pub(crate) fn check(siege: Option<&Siege>) -> Findings {
     ))
 }
 
+/// Most memory that an attacked node may take, bytes. `quiet` is its memory without the enemy.
 fn memory_max(quiet: u64) -> u64 {
     (quiet * MEMORY_FACTOR.0 / MEMORY_FACTOR.1).max(quiet + MEMORY_ALLOWANCE_BYTES)
 }

@@ -1,10 +1,11 @@
 //! Leases, by the log of changes and by the clients' clock: none ends early, every one that is not
 //! kept alive ends, and its end removes exactly its attached keys, in one revision.
 //!
-//! A lease lives at least its time to live from the moment at which the last successful keep-alive
-//! was sent. Its keys were gone at the latest when the first watcher received their removal. If
-//! that came first, the lease ended early. A revocation names the revision at which the lease was
-//! gone: no key may be attached to it then or later.
+//! A lease lives at least its time to live from the moment at which its last successful grant or
+//! keep-alive was sent. Its keys were gone at the latest when the first watcher received their
+//! removal. A lease whose removal was received before that time ended early. The answer to a
+//! revocation names the revision at which the lease was gone: no key may be attached to it then or
+//! later.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -17,6 +18,7 @@ const SECOND: Micros = 1_000_000;
 /// Requests about one lease, and its end.
 #[derive(Default)]
 struct Lease<'a> {
+    /// The granted time to live.
     ttl: Micros,
     /// Time at which the last successful grant or keep-alive of the lease was sent.
     alive_at: Micros,
@@ -26,13 +28,14 @@ struct Lease<'a> {
     revoked: Vec<(i64, &'a Record)>,
     /// Whether a revocation got no answer.
     perhaps_revoked: bool,
-    /// The revision at which the lease was gone; `None` while it exists.
+    /// The revision at which the log or a revocation shows that the lease was gone; `None` if
+    /// neither does so far.
     ended: Option<i64>,
 }
 
-/// Judges every lease. `delivered_at` has the time at which a revision was first delivered to a
-/// watcher; `left` has the leases that still exist after all times to live have passed without
-/// keep-alives.
+/// Judges every lease. `delivered_at` has the time at which each revision was first delivered to a
+/// watcher. `left` has the leases that still exist at the end, after the time in which all must
+/// have run out.
 pub(crate) fn check(
     records: &[Record],
     log: &Log,
@@ -96,8 +99,8 @@ pub(crate) fn check(
     findings.scope(format!("{} leases, {ran_out} ran out", leases.len())).judged(ran_out).nothing_if(leases.is_empty())
 }
 
-/// The leases of all answered grants, with the requests about each. Double revocations are
-/// findings.
+/// The leases of all answered grants, with the answered requests about each. A second answered
+/// revocation of one lease is a finding.
 fn asked<'a>(records: &'a [Record], findings: &mut Findings) -> BTreeMap<i64, Lease<'a>> {
     let mut leases: BTreeMap<i64, Lease<'a>> = BTreeMap::new();
     for record in records {
@@ -140,6 +143,8 @@ fn asked<'a>(records: &'a [Record], findings: &mut Findings) -> BTreeMap<i64, Le
     leases
 }
 
+/// Adds a finding if `revision`, at which the lease was gone, was delivered before the lease's time
+/// had passed.
 fn early(lease: i64, known: &Lease<'_>, revision: i64, delivered_at: &BTreeMap<i64, Micros>, findings: &mut Findings) {
     let Some(delivered_at) = delivered_at.get(&revision) else { return };
     if *delivered_at < known.alive_at + known.ttl {
@@ -169,7 +174,8 @@ struct Attached {
 }
 
 impl Attached {
-    /// The lease to which all these keys are attached, if all the changes are deletions.
+    /// The lease that the changes of one revision may have ended: all are deletions of keys
+    /// attached to it. `None` for other changes.
     fn ends(&self, events: &[Event]) -> Option<i64> {
         let lease = *self.lease.get(&events.first()?.pair.key)?;
         let of_it = |event: &Event| event.deleted && self.lease.get(&event.pair.key) == Some(&lease);
@@ -193,8 +199,9 @@ impl Attached {
     }
 }
 
-/// Deletions by clients, which are not ends of leases: `made` has the revisions of acknowledged
-/// writes and of all puts, `unknown` the deletions of unknown outcome.
+/// Changes that are no ends of leases, as clients made them. `made` has the revisions of
+/// acknowledged writes and of all puts, `unknown` the deletions and transactions of unknown
+/// outcome.
 struct Clients<'a> {
     made: HashSet<i64>,
     unknown: Vec<&'a Request>,

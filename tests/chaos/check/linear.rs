@@ -14,22 +14,24 @@ use super::replay::Log;
 use super::{Finding, Findings};
 use crate::history::{Body, Condition, Outcome, Record, Request, Step};
 
-/// Longest search. A search that is not decided in time is a finding.
+/// Longest search for one register. A search that is not decided in time is a finding.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An operation on one register, with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
+    /// The value that was read; `None` for an absent key.
     Read(Option<String>),
     Write(String),
-    /// Expected value, new value, and whether the comparison held.
+    /// Expected value, new value, and whether the comparison held; without an answer it counts as
+    /// held.
     Swap(String, String, bool),
 }
 
 struct Register;
 
-/// Time of the call, time of the answer if that is known, both in the records' time, and the
-/// operation.
+/// Time of the call, time of the answer (`None` without one), and the operation. Times are
+/// microseconds since the run began.
 type Timed = (u64, Option<u64>, Operation);
 
 impl Specification for Register {
@@ -83,8 +85,9 @@ pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
     findings.scope(format!("{keys} registers, {operations} operations")).judged(operations).nothing_if(operations == 0)
 }
 
-/// The key, the operation, and whether it was answered. `None` if it had no effect, or if its form
-/// is not one of the workload's. `written` has the puts (key, value) of the store's changes.
+/// The key, the operation, and whether it was answered. `written` has the puts (key, value) of the
+/// store's changes. `None` for a refused request, for an unanswered one without a put in `written`,
+/// and for a form that the workload never has.
 fn operation<'a>(record: &'a Record, written: &HashSet<(&str, &str)>) -> Option<(&'a str, Operation, bool)> {
     let certain = match &record.outcome {
         Outcome::Ok(_) => true,
@@ -112,8 +115,8 @@ fn operation<'a>(record: &'a Record, written: &HashSet<(&str, &str)>) -> Option<
     }
 }
 
-/// Whether a history is linearizable; `None` if the search took too long. Times are those of calls
-/// and answers; an operation without an answer never ends.
+/// Whether a history is linearizable; `None` if the search took too long. An operation without an
+/// answer may take effect at any time after its call.
 fn judge(history: Vec<Timed>) -> Option<bool> {
     let mut moments = Vec::new();
     for (process, (call, done, operation)) in history.into_iter().enumerate() {

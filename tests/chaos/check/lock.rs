@@ -1,7 +1,7 @@
 //! Mutual exclusion: a value under a lock is never overwritten by a former holder of the lock.
 //!
-//! The protected counter is read under the lock and written one higher. A write that does not
-//! follow the one before it is a lost update.
+//! Each client reads the protected counter under the lock, and writes it one higher. A write whose
+//! number is not one above that of the write before it is a lost update.
 
 use super::replay::Log;
 use super::{Finding, Findings};
@@ -35,8 +35,8 @@ pub(crate) fn check(log: &Log) -> Findings {
     findings.scope(format!("{writes} writes under the lock")).judged(writes).nothing_if(writes == 0)
 }
 
-/// The number at the beginning of a value of the counter, before the writer's name; `None` if there
-/// is none.
+/// The number at the beginning of a value of the counter, before the writer's name. `None` if the
+/// value does not begin with a number.
 pub(crate) fn count(value: &str) -> Option<u64> {
     value.split_whitespace().next()?.parse().ok()
 }

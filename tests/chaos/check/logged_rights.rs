@@ -1,8 +1,8 @@
-//! A model of users and roles, which follows the entries of a Raft log and tells which entries are
-//! refused for lack of rights (spec: security §3).
+//! A model of users and roles. It follows the entries of a Raft log and tells which entries are
+//! refused when they are applied, for lack of rights (spec: security §3).
 //!
-//! A second implementation of the rules, of the part that the harness uses: permissions of whole
-//! intervals, and puts of users. Consul's tokens are not used.
+//! A second implementation of the rules that the harness needs: permissions of whole intervals, and
+//! puts by users. Consul's tokens are not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,17 @@ use crate::raft_log::{LogEntry, LoggedCommand};
 #[derive(Debug, Default)]
 pub(super) struct LoggedRights {
     enabled: bool,
-    /// Changes of users and roles so far, count: the auth revision minus its initial value.
+    /// The auth revision minus its initial value: the number of changes of users and roles, and of
+    /// times that authentication was turned off.
     changes: u64,
     users: BTreeMap<String, BTreeSet<String>>,
     roles: BTreeMap<String, Vec<Permission>>,
 }
 
 impl LoggedRights {
-    /// Whether the command of an entry is refused for lack of the proposer's rights. Entries that
-    /// the store itself proposes are never refused.
+    /// Whether the command of an entry is refused in the present state: its proposer lacks the
+    /// right, or was judged by an older auth revision. False while authentication is off, and for
+    /// commands that the store itself proposes.
     pub(super) fn refuses(&self, entry: &LogEntry) -> bool {
         let is_judged = match entry.ask {
             LoggedCommand::Client(_)
@@ -48,6 +50,8 @@ impl LoggedRights {
         }
     }
 
+    /// Whether a user may do what `ask` asks for. Only root may do more than put keys without a
+    /// lease.
     fn permits(&self, user: &str, ask: &LoggedCommand) -> bool {
         let Some(roles) = self.users.get(user) else { return false };
         if roles.contains(ROOT) {

@@ -1,8 +1,8 @@
-//! The checkers: each judges one property of the records, and has been seen to fail (`*_tests`,
-//! `--control`).
+//! The checkers: each judges one property of the records. Tests (`*_tests`) and runs with
+//! `--control` show that each checker fails when it should.
 //!
-//! A checker judges by records, and does not depend on faults and processes. Of its findings, the
-//! first ones are kept in full, and all are counted.
+//! A checker judges by records, and does not depend on faults and processes. All of its findings
+//! are counted, and the first [`KEPT_MAX`] are kept in full.
 
 pub(crate) mod catalog;
 pub(crate) mod commit;
@@ -59,7 +59,7 @@ impl Finding {
     }
 }
 
-/// The findings of one checker: the first ones, and the count of all.
+/// The findings of one checker: the first [`KEPT_MAX`], and the count of all.
 #[derive(Clone, Debug)]
 pub(crate) struct Findings {
     pub checker: &'static str,
@@ -95,6 +95,7 @@ impl Findings {
         self
     }
 
+    /// Sets whether the run had no evidence for this checker.
     pub(crate) fn nothing_if(mut self, nothing: bool) -> Self {
         self.nothing = nothing;
         self

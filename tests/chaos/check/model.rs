@@ -11,7 +11,7 @@ pub(crate) struct Model {
     pub pairs: BTreeMap<String, Pair>,
 }
 
-/// Result of a request in the model.
+/// Result of a request in the model: the expected answer, and the changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub body: Body,
@@ -21,8 +21,8 @@ pub(crate) struct Done {
 
 impl Model {
     /// Carries out a request. `revision` is the revision of its changes, if it makes any. Requests
-    /// about leases change no key here: deletions by the end of a lease come from the store's log
-    /// of changes, by [`Self::follow`].
+    /// about leases change no key here, and their `body` is not that of a real answer. Deletions by
+    /// the end of a lease come from the store's log of changes, by [`Self::follow`].
     pub(crate) fn apply(&mut self, request: &Request, revision: i64) -> Done {
         let mut events = Vec::new();
         let body = match request {
@@ -66,7 +66,8 @@ impl Model {
         }
     }
 
-    /// The pairs that a read finds, in the order of their keys.
+    /// The pair of `key`; with `prefix`, the pairs of all keys that begin with `key`, in the order
+    /// of the keys.
     pub(crate) fn read(&self, key: &str, prefix: bool) -> Vec<Pair> {
         if prefix {
             self.pairs.range(key.to_owned()..).take_while(|(k, _)| k.starts_with(key)).map(|(_, p)| p.clone()).collect()

@@ -1,8 +1,9 @@
 //! Length of the outages of writes around each fault, as a distribution for each kind of fault.
 //!
 //! While the clients themselves are stalled (the harness was stopped, or the machine is
-//! overloaded), the state of the cluster is unknown. Such periods are gaps between the calls of the
-//! probe, which does not wait for answers and sends fifty a second. They count as no outage.
+//! overloaded), the state of the cluster is unknown. Such a period shows as a gap between the calls
+//! of the probe, which sends fifty a second without waiting for answers. It does not count as
+//! outage.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +13,35 @@ use crate::work::probe::PROBE;
 
 /// Longest outage after the loss of a leader, at the 99th percentile, microseconds.
 const LEADER_LOSS_MAX: Micros = 2_000_000;
-/// Least number of leader kills for a judgement of the 99th percentile. Among fewer, a single one
-/// on a busy machine would decide.
+/// Least number of leader kills, or of moves of leadership, for a judgement of the 99th percentile.
+/// Among fewer, a single one on a busy machine would decide.
 const KILLS_MIN: usize = 10;
 /// Least number of leader kills, below [`KILLS_MIN`], for a judgement of the median: its bound is
 /// [`LEADER_LOSS_MAX`], too.
 const MEDIAN_KILLS_MIN: usize = 3;
-/// Longest outage allowed among fewer than [`KILLS_MIN`] kills: an election and a disk that stalls
-/// for seconds.
+/// Longest outage allowed among fewer than [`KILLS_MIN`] kills or moves, microseconds: an election
+/// and a disk that stalls for seconds.
 const FEW_LOSSES_MAX: Micros = 15_000_000;
-/// Bound on the median outage of planned moves of leadership: two heartbeats (spec: reliability
-/// §1.12, row 21), and the interval of the probe's writes.
+/// Bound on the median outage of planned moves of leadership, microseconds: two heartbeats (spec:
+/// reliability §1.12, row 21), and the interval of the probe's writes.
 const MOVE_MEDIAN_MAX: Micros = 220_000;
+/// Longest outage of planned moves of leadership, at the 99th percentile, microseconds.
 const MOVE_MAX: Micros = 1_000_000;
-/// Longest time from the end of a fault until a write is acknowledged.
+/// Longest time from the healing of a fault until a write is acknowledged, microseconds. Time in
+/// which the clients are stalled is added.
 const HEALED_MAX: Micros = 15_000_000;
 
-/// Time without any request from which on the clients count as stalled.
+/// The clients count as stalled in a gap longer than this between two requests of the probe,
+/// microseconds.
 const STALL_MIN: Micros = 250_000;
 
-/// The period of one fault, or of one planned move of leadership. Outages are measured in it.
+/// The period of one fault, or of one planned move of leadership. Outages are measured for each.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
+    /// Name of the fault, or kind of the move.
     pub fault: String,
     pub begin: Micros,
-    /// Time at which the fault was healed and all nodes served again.
+    /// Time at which the fault was healed and all nodes served again, or the move was complete.
     pub healed: Micros,
 }
 
@@ -57,7 +62,9 @@ pub(crate) fn stalled(stalls: &[(Micros, Micros)], begin: Micros, end: Micros) -
     stalls.iter().map(|(from, to)| (*to).min(end).saturating_sub((*from).max(begin))).sum()
 }
 
-/// The longest time without an acknowledged write that overlaps each window, by kind of fault.
+/// The longest outage of each window, by kind of fault. An outage is the time between two
+/// acknowledged writes, less the stalls in it. Its part before the window does not count. One that
+/// begins in the window counts up to its end.
 pub(crate) fn measure(records: &[Record], windows: &[Window]) -> Outages {
     let mut acknowledged: Vec<Micros> =
         records.iter().filter(|record| record.has_written()).map(|record| record.done).collect();
@@ -84,8 +91,9 @@ pub(crate) fn measure(records: &[Record], windows: &[Window]) -> Outages {
     outages
 }
 
-/// Judges the outages. Writes must resume soon after the loss of a leader, and after every healing.
-/// Planned moves of leadership, listed in `moments`, must hardly interrupt them.
+/// Judges the outages. Writes must resume soon after a leader was killed, and after every healing.
+/// Planned moves of leadership, listed in `moments`, must hardly interrupt them; moves in or right
+/// before a stall are not judged.
 pub(crate) fn check(records: &[Record], windows: &[Window], moments: &[Window]) -> Findings {
     let mut findings = Findings::new("recovery");
     let outages = measure(records, windows);
@@ -133,8 +141,8 @@ pub(crate) fn check(records: &[Record], windows: &[Window], moments: &[Window]) 
     findings.scope(format!("{} faults, {moved}{note}", windows.len()))
 }
 
-/// The least value of a sorted list that `percent` of its values do not exceed; 0 for an empty
-/// list.
+/// The least value of a sorted list that at least `percent` percent of its values do not exceed; 0
+/// for an empty list.
 pub(crate) fn percentile(sorted: &[Micros], percent: usize) -> Micros {
     if sorted.is_empty() {
         return 0;

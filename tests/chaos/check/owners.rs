@@ -12,13 +12,14 @@ use crate::resource::{ResourceIdentity, ResourceOutcome, ResourceRecord, Resourc
 struct Known<'a> {
     /// Every value that a request has tried to write.
     values: BTreeSet<&'a str>,
-    /// The last acknowledged request.
+    /// The last acknowledged write or deletion.
     last: Option<&'a ResourceRecord>,
+    /// Whether the outcome of any request is unknown. Then the resource's presence is not judged.
     is_uncertain: bool,
 }
 
-/// Judges the workload `resource`. `members` has the resources of each member at the end, after the
-/// reaper's last round.
+/// Judges the workload `resource`. `members` has the number of each member, and its resources at
+/// the end, after the reaper's last round. They must be equal on all members.
 pub(crate) fn check(deeds: &[ResourceRecord], members: &[(usize, Vec<StoredResource>)]) -> Findings {
     let mut findings = Findings::new("owners");
     let mut known: BTreeMap<&str, Known<'_>> = BTreeMap::new();
@@ -49,6 +50,7 @@ pub(crate) fn check(deeds: &[ResourceRecord], members: &[(usize, Vec<StoredResou
         .nothing_if(deeds.is_empty())
 }
 
+/// Judges the resources that one member has at the end.
 fn check_member(member: usize, found: &[StoredResource], known: &BTreeMap<&str, Known<'_>>, findings: &mut Findings) {
     let lives: BTreeSet<&ResourceIdentity> = found.iter().map(|found| &found.life).collect();
     let by_name: BTreeMap<&str, &StoredResource> =

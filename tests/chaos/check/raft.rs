@@ -19,8 +19,9 @@ use headwater_types::commit::CommitKeyId;
 /// The first entry of a cluster's log has this index or the one after it.
 const FIRST: u64 = 0;
 
-/// Judges the logs, one for each member. Only replayed entries count as judged: none if the
-/// beginning is missing.
+/// Judges the logs, one for each member. If the merged log is whole, its entries are replayed up to
+/// the first that cannot be judged, and all of them count as judged. If its beginning or another
+/// entry is missing, none counts.
 pub(crate) fn check(logs: &[(usize, Vec<LogEntry>)], records: &[Record], log: &Log) -> Findings {
     let mut findings = Findings::new("raft log");
     let entries = agree(logs, &mut findings);
@@ -43,7 +44,8 @@ pub(crate) fn check(logs: &[(usize, Vec<LogEntry>)], records: &[Record], log: &L
     findings.scope(format!("all {} entries of {members} members", entries.len())).judged(entries.len())
 }
 
-/// Merges the logs of all members, by log index. Two different entries at one index are a finding.
+/// Merges the logs of all members, by log index. Two different entries at one index are a finding;
+/// the entry of the member that comes first in `logs` is kept.
 fn agree<'a>(logs: &'a [(usize, Vec<LogEntry>)], findings: &mut Findings) -> BTreeMap<u64, &'a LogEntry> {
     let mut merged: BTreeMap<u64, (usize, &LogEntry)> = BTreeMap::new();
     for (member, entries) in logs {
@@ -67,6 +69,7 @@ fn agree<'a>(logs: &'a [(usize, Vec<LogEntry>)], findings: &mut Findings) -> BTr
     merged.into_iter().map(|(index, (_, entry))| (index, entry)).collect()
 }
 
+/// Whether the log begins with the cluster's first entry and has no gap. False for an empty log.
 fn is_whole(entries: &BTreeMap<u64, &LogEntry>) -> bool {
     let (Some((first, _)), Some((last, _))) = (entries.first_key_value(), entries.last_key_value()) else {
         return false;
@@ -74,11 +77,12 @@ fn is_whole(entries: &BTreeMap<u64, &LogEntry>) -> bool {
     *first <= FIRST + 1 && last - first + 1 == entries.len() as u64
 }
 
+/// The state of the model after the entries so far.
 struct Replay {
     model: Model,
     /// Leases that exist, with the log index of the entry that granted each.
     leases: BTreeMap<i64, u64>,
-    /// Users and roles, for entries that are refused for lack of rights.
+    /// Users and roles. They decide which entries are refused for lack of rights.
     rights: LoggedRights,
     revision: i64,
     /// Idempotency keys of the commits that took effect.
@@ -89,7 +93,7 @@ struct Replay {
 
 impl Replay {
     /// Applies one entry and compares its changes with those in `log`. False if later entries
-    /// cannot be judged.
+    /// cannot be judged: the changes differ, or `log` ends before their revision.
     fn step(&mut self, entry: &LogEntry, log: &Log, findings: &mut Findings) -> bool {
         let next = self.revision + 1;
         let events = match &entry.ask {
@@ -154,8 +158,8 @@ impl Replay {
         }
     }
 
-    /// Ends a lease at `revision`; returns the deletions of its keys, empty if the lease does not
-    /// exist.
+    /// Ends a lease; returns the deletions of its keys, with `revision`. They are empty if the
+    /// lease does not exist or has no keys.
     fn end(&mut self, lease: i64, revision: i64) -> Vec<Event> {
         if self.leases.remove(&lease).is_none() {
             return Vec::new();
@@ -169,8 +173,8 @@ impl Replay {
         gone.collect()
     }
 
-    /// Checks the coordinates of every answer: the revision in it must be that of the entry at the
-    /// log index in it. The answer to a write may have a lower one.
+    /// Checks the coordinates of every answer whose log index was replayed. A read must name the
+    /// store's revision after the entry at that index. Any other answer may name a lower one.
     fn answers(&self, records: &[Record], findings: &mut Findings) {
         for record in records {
             let Some(answer) = record.outcome.answer() else { continue };
@@ -181,7 +185,8 @@ impl Replay {
                 Request::Read { .. } if answer.revision != *revision => {
                     findings.add(Finding::of(record, "an answer names another index than it comes from", detail()));
                 }
-                // The revision of the answer may be newer than the request's own, never older.
+                // The index of the answer may be that of a later entry than its revision, never of
+                // an earlier one.
                 _ if answer.revision > *revision => {
                     findings.add(Finding::of(record, "an answer names an index before its revision", detail()));
                 }

@@ -21,7 +21,8 @@ fn gone(key: &str, revision: i64) -> Event {
     deletion(key, revision, None)
 }
 
-/// A key without a lease, one with a lease that expires, and two requests that are refused.
+/// Log entries: a key without a lease that is deleted, one with a lease that expires, and two
+/// commands without effect (an unknown lease, an expiry of another term).
 fn entries() -> Vec<LogEntry> {
     let asks = [
         LoggedCommand::Other,

@@ -1,11 +1,11 @@
 //! The strictest check: the store's own log of changes, replayed through the model, must explain
 //! every answer, and the order of revisions must be the order of real time (spec: etcd §8.4).
 //!
-//! The log has the changes of every revision. Every change must be explained by exactly one
-//! request; the changes and the answer of a request must equal those of the model at that revision;
-//! a request that was refused must not be in the log, one that was answered must be. Requests with
-//! unknown outcome are looked up by the values that they would have written, which is why every
-//! value is written once.
+//! The log has the changes of every revision. One request, or the end of one lease, must explain
+//! all changes of a revision. The changes and the answer of a request must equal those of the model
+//! at that revision. A refused write must not be in the log; an acknowledged one must be. Requests
+//! with unknown outcome are looked up by the values that they would have written, which is why
+//! every value is written once.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,7 +18,7 @@ pub(crate) type Log = BTreeMap<i64, Vec<Event>>;
 
 const NAME: &str = "replay";
 
-/// A record with its revision.
+/// A record, and the revision that its request made.
 struct ResolvedRecord<'a> {
     record: &'a Record,
     /// The revision that the request made. `None` if it changed nothing, or if nothing shows that
@@ -36,7 +36,8 @@ pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
     findings
 }
 
-/// Finds the revision of each request in the log.
+/// Finds the revision that each request made. Adds findings for acknowledged writes that the log
+/// lacks, refused ones that it has, and values that were written twice.
 fn resolve<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<ResolvedRecord<'a>> {
     let mut written: HashMap<(&str, &str), i64> = HashMap::new();
     for (revision, events) in log {
@@ -125,7 +126,8 @@ fn replay(resolved: &[ResolvedRecord<'_>], log: &Log, findings: &mut Findings) {
     }
 }
 
-/// Whether a revision is the end of one lease: exactly the keys attached to it are deleted.
+/// Whether the changes are those of the end of one lease: exactly the keys attached to it in
+/// `model` are deleted.
 fn is_end_of_lease(events: &[Event], model: &Model) -> bool {
     let lease = |event: &Event| model.pairs.get(&event.pair.key).map_or(0, |pair| pair.lease);
     let first = events.first().map_or(0, lease);
@@ -152,9 +154,9 @@ fn is_by_one_of(loose: &mut Vec<&Record>, model: &Model, revision: i64, events: 
     maker.map(|maker| loose.swap_remove(maker)).is_some()
 }
 
-/// Whether a deletion or transaction may delete the key and put no value at all. Only such a
-/// request with unknown outcome may be the cause of a deletion: any other is found by the values
-/// that it puts, or did not happen.
+/// Whether a request can delete `key` and put no value: a deletion, or a transaction with such a
+/// branch. Of the requests with unknown outcome, only these may have made a deletion that no value
+/// in the log explains.
 pub(super) fn may_only_delete(request: &Request, key: &str) -> bool {
     use crate::history::Step;
     match request {
@@ -172,7 +174,8 @@ pub(super) fn may_only_delete(request: &Request, key: &str) -> bool {
     }
 }
 
-/// Whether the changes are equal. Previous pairs are not compared, as the log does not have them.
+/// Whether the changes are equal, in the same order. Previous pairs are not compared, as the log
+/// does not have them.
 fn same(these: &[Event], those: &[Event]) -> bool {
     these.len() == those.len() && these.iter().zip(those).all(|(a, b)| a.deleted == b.deleted && a.pair == b.pair)
 }
@@ -195,6 +198,7 @@ fn judge_write(model: &Model, maker: &Record, revision: i64, events: &[Event], f
     }
 }
 
+/// Whether the model tells the answer to a request that made no revision.
 fn judged(request: &Request) -> bool {
     matches!(
         request,
@@ -218,7 +222,7 @@ fn judge_reads(model: &Model, reads: Option<Vec<(&Record, &Answer)>>, findings: 
 }
 
 impl Model {
-    /// A copy of the model with only the keys that a request names: few.
+    /// A copy of the model with only the keys that a request names, which are few.
     fn clone_for(&self, request: &Request) -> Self {
         use crate::history::{Condition, Step};
         let mut keys: Vec<&str> = Vec::new();
@@ -248,8 +252,9 @@ impl Model {
     }
 }
 
-/// Checks that every request that ended before another one began is in the state that the other one
-/// saw.
+/// Checks that every request saw the state that any request which ended before it had seen, or a
+/// later one. A write must have made a higher revision. Reads that may be old, grants and
+/// keep-alives are left out.
 fn real_time(resolved: &[ResolvedRecord<'_>], findings: &mut Findings) {
     enum At<'a> {
         Call(&'a ResolvedRecord<'a>),

@@ -27,7 +27,8 @@ fn change(pair: Pair) -> Vec<Event> {
     vec![Event { deleted: false, pair, before: None }]
 }
 
-/// Two writes, an unknown one that happened and one that did not, and a read.
+/// An acknowledged write, two of unknown outcome of which only the first took effect, a refused
+/// one, and a read.
 fn legal() -> (Vec<Record>, Log) {
     let records = vec![
         record(1, 0, 10, put("a"), ok(2, Body::Put)),
@@ -107,8 +108,8 @@ fn every_lie_is_found() {
     }
 }
 
-/// The history with deletions of a key in the log that no answered request explains, and requests
-/// of unknown outcome.
+/// [`legal`], then `deletions` times: a deletion that no answered request explains, and an
+/// acknowledged write of the key. `asked` are requests of unknown outcome.
 fn with_deletions(deletions: i64, asked: Vec<Request>) -> (Vec<Record>, Log) {
     let (mut records, mut log) = legal();
     let mut revision = 3;
@@ -211,7 +212,8 @@ fn a_lost_write_whose_revision_went_to_another_is_found() {
     assert!(check(&records, &log).count > 0);
 }
 
-/// Two keys: put by one transaction, replaced, compared, and deleted as a range.
+/// Two keys on lease 7: put by one transaction, one of them replaced, compared, and each deleted as
+/// a range; then the lease is revoked.
 fn of_every_kind() -> (Vec<Record>, Log) {
     use crate::history::{Condition, Step, StepDone};
     let at = |key: &str, value: &str, created, modified, version, lease| Pair {

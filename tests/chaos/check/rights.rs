@@ -1,11 +1,10 @@
 //! No answer and no event crosses a revocation (spec: security §3).
 //!
 //! A right is certainly gone from the log index of an acknowledged revocation on, until the next
-//! grant, and certainly there from an acknowledged grant until the next revocation is sent. In
-//! between nothing is judged. The judgement is exact: an answer comes from the state at a log index
-//! and follows the rights there, however old that state is, and an event was committed at a
-//! revision. A watch needs a time to end, which begins when its node is known to have the
-//! revocation.
+//! grant. It is certainly there from an acknowledged grant until the next revocation is sent. In
+//! between nothing is judged. The judgement is exact. An answer must follow the rights at the log
+//! index of its state, however old that state is; an event, those at its revision. A watch may take
+//! a time to end, which begins when its node is known to have the revocation.
 //!
 //! A node may overlook a right that was taken and soon given back. So an event is judged only if it
 //! was received before the next grant was sent.
@@ -21,16 +20,18 @@ use crate::work::rights::NAME;
 /// Longest time until a watch ends after its node has applied the revocation. The server promises
 /// one second, but the machine may be busy.
 const END_MAX: Micros = 3_000_000;
-/// Text in the reason of a refused request, and of a cancelled watch.
+/// Text in the reason of a refused request, and of a watch that was cancelled, for lack of the
+/// right.
 const DENIED: &str = "permission denied";
-/// Texts in the reason of a watch that was refused because of its token.
+/// Texts in the reason of a watch that was cancelled because of its token; one of them is enough.
 const NOBODY: [&str; 2] = ["invalid auth token", "user name is empty"];
-/// Least number of revocations in which something was refused, and of ends of watches.
+/// Least number of revocations in which something was refused, and of ends of watches. A run with
+/// fewer is rejected.
 const FEW_MIN: usize = 3;
-/// Least number of events, of answers, and of refusals.
+/// Least number of events, of answers, and of refusals. A run with fewer is rejected.
 const MANY_MIN: usize = 10;
 
-/// A period in which a fault was active at a node, or at the whole cluster (`None`).
+/// A period in which a fault was active at `node`, or at the whole cluster (`None`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Broken {
     pub node: Option<usize>,
@@ -43,8 +44,9 @@ pub(crate) struct Broken {
 struct Denial {
     /// Time at which the revocation was acknowledged.
     at: Micros,
-    /// Log index of the revocation, and the revision of the keys there.
+    /// Log index of the revocation.
     index: u64,
+    /// The store's revision at that log index.
     revision: i64,
     /// Time at which the next grant was sent; `Micros::MAX` without one.
     until: Micros,
@@ -53,7 +55,8 @@ struct Denial {
     until_index: u64,
 }
 
-/// A period in which a user certainly has its right.
+/// A period in which a user certainly has its right: `at` and `index` are those of the acknowledged
+/// grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Grant {
     at: Micros,
@@ -110,20 +113,22 @@ impl Periods {
         self.denials[..before].last().filter(|denial| index < denial.until_index)
     }
 
-    /// The denial that began before `call` and lasted beyond `done`.
+    /// The denial that was acknowledged before `call` and certainly lasted beyond `done`. `None` if
+    /// there is none.
     fn denied_during(&self, call: Micros, done: Micros) -> Option<&Denial> {
         let before = self.denials.partition_point(|denial| denial.at < call);
         self.denials[..before].last().filter(|denial| done < denial.until)
     }
 
-    /// The denial of an event of this revision that was received at `at`. `None` if the next grant
-    /// had been sent by then.
+    /// The last denial before the event of `revision`, which was received at `at`. `None` without
+    /// one, or if the next grant had been sent by then.
     fn denied_event(&self, at: Micros, revision: i64) -> Option<&Denial> {
         let before = self.denials.partition_point(|denial| denial.revision < revision);
         self.denials[..before].last().filter(|denial| at < denial.until)
     }
 
-    /// The grant that was acknowledged before `call` and certainly lasted beyond `done`.
+    /// The grant that was acknowledged before `call` and certainly lasted beyond `done`. `None` if
+    /// there is none.
     fn given_during(&self, call: Micros, done: Micros) -> Option<&Grant> {
         let before = self.grants.partition_point(|grant| grant.at < call);
         self.grants[..before].last().filter(|grant| done < grant.until)
@@ -167,13 +172,14 @@ struct Counts {
     answers: usize,
     refusals: usize,
     events: usize,
-    /// Opened watches that were cancelled because the right was gone.
+    /// Opened watches that the server cancelled for lack of the right.
     ended: usize,
     /// Number of pairs of a watch and a revocation by which it had to end.
     ends: usize,
 }
 
-/// Judges rights, if the workload was chosen.
+/// Judges rights; no findings if the workload was not chosen (`is_chosen`). `broken` has the
+/// periods of faults.
 pub(crate) fn check(records: &[Record], rights: &Rights, broken: &[Broken], is_chosen: bool) -> Findings {
     let mut findings = Findings::new("rights");
     if !is_chosen {
@@ -308,7 +314,8 @@ impl Watched<'_> {
         self.findings.add(Finding::new(what, at));
     }
 
-    /// Judges a cancellation. Its reason must be the right, which must be gone, or the token.
+    /// Judges a cancellation at `at`. Its reason must be the token or the lack of the right. In the
+    /// second case the right must not certainly be there.
     fn cancelled(&mut self, at: Micros, reason: &str, counts: &mut Counts) {
         if NOBODY.iter().any(|nobody| reason.contains(nobody)) {
             return;
@@ -326,8 +333,9 @@ impl Watched<'_> {
         }
     }
 
-    /// Judges that the watch ended within [`END_MAX`] after its node was known to have a
-    /// revocation.
+    /// Checks that the watch ended within [`END_MAX`] after its node was known to have a
+    /// revocation. Not judged if the next grant, a fault or a stall of the clients comes within
+    /// that time.
     fn ends(&mut self, opened: Micros, is_calm: &impl Fn(usize, Micros, Micros) -> bool, counts: &mut Counts) {
         let node = self.watch.node;
         let ended = self.watch.end.as_ref().map_or(Micros::MAX, |(at, _)| *at);

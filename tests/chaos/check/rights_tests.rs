@@ -10,8 +10,8 @@ const USER: usize = 1;
 const REASON: &str = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
 const REFUSED: &str = "etcdserver: permission denied (PermissionDenied)";
 
-/// A turn takes ten seconds: the right is given at 2, and taken at 5. Log indexes and revisions are
-/// a hundred for each second.
+/// Length of a turn: the right is given 2 s after its beginning, and taken after 5 s. Log indexes
+/// and revisions advance by a hundred a second.
 const TURN: Micros = 10 * SECOND;
 const TURNS: u64 = 4;
 
@@ -46,7 +46,8 @@ struct Given {
     broken: Vec<Broken>,
 }
 
-/// A watch begins with each grant, gets an event every half second, and ends with the right.
+/// Evidence of [`TURNS`] turns. A watch begins with each grant, gets an event every half second,
+/// and ends with the right.
 fn faithful() -> Given {
     let (mut records, mut rights) = (Vec::new(), Rights::default());
     rights.changes.push(change(Effect::Takes, SECOND));

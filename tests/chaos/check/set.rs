@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Finding, Findings};
 use crate::history::{Body, Outcome, Record, Request};
 
-/// Judges the workload `set`. `last_reads` has the set of each member at the end, after everything
-/// was healed.
+/// Judges the workload `set`. `last_reads` has the number of each member, and the elements that it
+/// has at the end, after everything was healed.
 pub(crate) fn check(records: &[Record], last_reads: &[(usize, BTreeSet<String>)]) -> Findings {
     let mut findings = Findings::new("set");
     let mut asked: BTreeMap<&str, &Record> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! Rejects empty evidence: each workload must have done its work, before the first fault and up to
-//! the last one.
+//! Rejects empty evidence: each workload must have answers from before the first fault, and from
+//! after the last one began.
 //!
-//! Each kind of request of a workload must have been answered, too. That is judged only if the
-//! workload has many answers, as a rare kind may be missing by chance among few. All other rules
+//! Each kind of request of a workload must have been answered, too. This rule applies only to a
+//! workload with many answers, as a rare kind may be missing by chance among few. All other rules
 //! apply to every run.
 
 use std::collections::BTreeMap;
@@ -39,8 +39,9 @@ const KINDS: &[(&str, &[&str])] = &[
     ("commit", &["txn"]),
     ("rights", &["read", "read of its own", "put"]),
 ];
+/// Kind of the changes that views of the catalog have shown: they are not requests.
 const SHOWN: &str = "change shown";
-/// Least number of answers that each workload must have before the first fault.
+/// Least number of answers of each workload before the first fault.
 const BEFORE_MIN: usize = 10;
 /// Least number of a workload's answers for a judgement of the kinds among them: the rarest kind
 /// is one request of twenty.
@@ -51,11 +52,13 @@ pub(crate) struct Done<'a> {
     /// The chosen workloads.
     pub workloads: &'a [&'a str],
     pub records: &'a [Record],
+    /// Requests about resources.
     pub deeds: &'a [ResourceRecord],
     pub watchers: &'a [WatchLog],
     /// Number of short watches that were opened.
     pub short: usize,
-    /// Number of changes that views of the catalog have shown: before the first fault, and in all.
+    /// Numbers of changes that views of the catalog have shown: before the first fault, and in the
+    /// whole run.
     pub shown: (usize, usize),
     pub first_fault: Micros,
     /// Time at which the last fault began.
@@ -65,8 +68,8 @@ pub(crate) struct Done<'a> {
     pub judged: Judged,
 }
 
-/// Amounts of evidence that other checkers have judged. A run is rejected if one is 0 although its
-/// workload was chosen.
+/// Amounts of evidence that other checkers have judged. A run is rejected if one is 0 and its
+/// workload was chosen; `replayed` counts for every run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
     /// Number of writes under the lock.
@@ -76,13 +79,15 @@ pub(crate) struct Judged {
     /// Number of operations on registers.
     pub registers: usize,
     pub transactions: usize,
-    /// Number of commits that were seen by readers and in histories.
+    /// The least of four numbers: acknowledged commits, reads, commands in histories, and records
+    /// of watchers for the face with the fewest.
     pub commits: usize,
-    /// Replayed entries of the Raft logs; `None` without `--whole-log`.
+    /// Number of entries of the Raft logs, 0 if some are missing; `None` without `--whole-log`.
     pub replayed: Option<usize>,
 }
 
-/// Counts of answers to one kind of request: before the first fault, since the last one, and all.
+/// Counts of answers to one kind of request: before the first fault, since the last fault began,
+/// and in the whole run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     before: usize,
@@ -91,6 +96,7 @@ struct Times {
     all: usize,
 }
 
+/// Counts by workload and kind of request.
 type Tally<'a> = BTreeMap<(&'a str, &'static str), Times>;
 
 /// Judges the work of a run.
@@ -220,7 +226,8 @@ mod tests {
         Request::Read { key: "k".into(), prefix: true, freshness: Freshness::Linearizable }
     }
 
-    /// `all` puts, the first `before` of them before the fault.
+    /// `all` puts: the first `before` of them before the first fault, the others after the last
+    /// one.
     fn puts(workload: &str, before: usize, all: usize) -> Vec<Record> {
         (0..all).map(|number| record(workload, if number < before { 1 } else { 99 }, put())).collect()
     }

@@ -10,7 +10,7 @@ const RESIDENT_MAX: u64 = 1 << 30;
 /// Most open files and connections of a node.
 const FILES_MAX: u64 = 4096;
 
-/// Usage of one node at one moment. Memory and open files are 0 while it does not run.
+/// Usage of one node at one moment. Memory and open files are 0 while the node does not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeUsage {
     pub disk_bytes: u64,
@@ -41,7 +41,8 @@ impl Usage {
     }
 }
 
-/// Judges the maxima by the bounds. A resource that was never measured is a finding, too.
+/// Judges the maxima by the bounds. If there are samples, a resource that is 0 in all of them was
+/// not measured, which is a finding, too.
 pub(crate) fn check(usage: &Usage) -> Findings {
     let mut findings = Findings::new("resources");
     let NodeUsage { disk_bytes, resident_bytes, open_files } = usage.most();

@@ -1,9 +1,9 @@
 //! The nine promises of a watch, one by one, for every watcher (spec: etcd §2.3, §8.2).
 //!
 //! Filter: only events of the range. Ordered: revisions never go back. Unique: no event twice.
-//! Atomic: a revision's events come together. Reliable: no event is missing. Resumable: none is
-//! missing between two streams either. Bookmarkable: a progress report is true. Previous pair and
-//! creation: as in the log.
+//! Atomic: a revision's events come together. Reliable: no event is missing, changed or invented.
+//! Resumable: none is missing between two streams either. Bookmarkable: a progress report is true.
+//! Previous pair, and creation: both as in the log.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::replay::Log;
 use super::{Finding, Findings};
 use crate::history::{Event, Note, Pair, WatchLog};
 
-/// Judges every watcher. `until` is the revision through which each must have seen everything,
-/// `compacted` the highest requested compaction.
+/// Judges every watcher. Each must have received everything up to and including the revision
+/// `until`; 0: the end is not judged. `compacted` is the highest requested compaction.
 pub(crate) fn check(watchers: &[&WatchLog], log: &Log, until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("watch");
     let befores = befores(log);
@@ -25,7 +25,7 @@ pub(crate) fn check(watchers: &[&WatchLog], log: &Log, until: i64, compacted: i6
     findings.scope(format!("{} watchers, {events} events", watchers.len())).nothing_if(watchers.is_empty())
 }
 
-/// The pair before each change, by the change's revision and key; none for a creation.
+/// The pair before each change, by the change's revision and key. A creation has no row.
 fn befores(log: &Log) -> BTreeMap<(i64, String), Pair> {
     let mut model = Model::default();
     let mut befores = BTreeMap::new();
@@ -49,6 +49,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
+    /// Judges all deliveries of the watcher, in their order.
     fn run(&mut self, until: i64) {
         // Everything below `next` was delivered, or was not requested.
         let mut next = None;
@@ -138,6 +139,7 @@ impl Judge<'_> {
         }
     }
 
+    /// Whether the event is of a key that the watcher asked for.
     fn wants(&self, event: &Event) -> bool {
         let key = &event.pair.key;
         if self.watcher.prefix { key.starts_with(&self.watcher.key) } else { *key == self.watcher.key }

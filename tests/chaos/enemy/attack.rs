@@ -13,7 +13,7 @@ use super::{certificates, clients, peers, silence, window};
 pub(crate) enum Outcome {
     /// The node refused the attack as it should, with this text.
     Refused(String),
-    /// The node did as the enemy wanted.
+    /// The node did as the enemy wanted; a description of that.
     LetThrough(String),
     /// The node was down or too slow, for this reason: the attempt says nothing about the attack.
     Unclear(String),
@@ -34,7 +34,8 @@ type Strike = for<'a> fn(&'a mut Raid<'_>) -> BoxFuture<'a, Outcome>;
 /// An attack that the enemy can make.
 pub(crate) struct Attack {
     pub name: &'static str,
-    /// Number in tests/FOUND.md of the defect that the attack used; 0 for a rule of handshakes.
+    /// Number in tests/FOUND.md of the defect that the attack once used; 0 for an attack on the
+    /// handshake of TLS.
     pub finding: u8,
     pub help: &'static str,
     /// Whether the attack is possible only against ports that speak TLS.

@@ -14,6 +14,7 @@ use super::peers::worst;
 const VERDICT_MAX: Duration = Duration::from_secs(8);
 
 /// Makes a TLS handshake at a port with the certificate of `identity`, and waits for the alert.
+/// Without one it sends a request, which the port must not answer.
 async fn shake(raid: &Raid<'_>, port: Port, identity: Identity) -> Outcome {
     let mut stream = match raid.ground.stream(raid.node, port, identity).await {
         Ok(stream) => stream,
@@ -47,6 +48,7 @@ fn judge(port: Port, error: &str) -> Outcome {
     if error.contains("fatal alert") { Outcome::Refused(text) } else { Outcome::Unclear(text) }
 }
 
+/// Makes the handshake at both ports; the worse outcome.
 fn both<'a>(raid: &'a mut Raid<'_>, identity: fn(Port) -> Identity) -> BoxFuture<'a, Outcome> {
     let raid: &'a Raid<'_> = raid;
     Box::pin(async move {

@@ -21,8 +21,9 @@ const TTL_MAX: i64 = 9_000_000_000;
 const LEASES: i64 = 200;
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Grants [`LEASES`] leases with the longest legal time to live and revokes them, which must
-/// succeed. A lease with a longer one must be refused.
+/// Grants [`LEASES`] leases with the longest legal time to live, then tries one with a longer time,
+/// then revokes the leases. The outcome is that of the longer one, which must be refused; a failure
+/// of the others only explains an unclear outcome.
 pub(super) async fn leases(raid: &mut Raid<'_>) -> Outcome {
     let channel = match raid.ground.grpc(raid.node, Port::Client, Identity::Client).await {
         Ok(channel) => channel,
@@ -58,8 +59,8 @@ pub(super) async fn leases(raid: &mut Raid<'_>) -> Outcome {
     }
 }
 
-/// Sends a request of HTTP/1 with this request line and these headers. Its answer must be 403 with
-/// `words` in it.
+/// Sends an HTTP/1 request without a body: method and path in `line`, and `headers`. Status 403
+/// with `words` in the answer is a refusal, 2xx lets it through, all else is unclear.
 async fn forbidden(raid: &Raid<'_>, line: &str, headers: &str, words: &str) -> Outcome {
     let sent = async {
         let mut stream = raid.ground.stream(raid.node, Port::Client, Identity::Client).await?;

@@ -64,9 +64,11 @@ pub(super) struct NodeAddresses {
 /// The cluster under attack, and the enemy's certificates.
 pub(super) struct Ground {
     pub addresses: Vec<NodeAddresses>,
+    /// Address that the enemy connects from; `None`: the system chooses.
     source: Option<IpAddr>,
+    /// The client side of TLS for each identity; `None` if the ports speak no TLS.
     wallet: Option<HashMap<Identity, ClientTls>>,
-    /// The folder with the enemy's own certificates; removed with this value.
+    /// The folder with the certificates that were made for the enemy; removed with this value.
     _folder: tempfile::TempDir,
 }
 
@@ -75,17 +77,17 @@ pub(super) struct Facts {
     pub cluster_id: u64,
     /// Id of the asked node.
     pub own: u64,
-    /// The other members: id, and index in [`Ground::addresses`]. The index is `None` if the
-    /// member's name is not `nodeN` with an address.
+    /// The members without the asked node: id, and index in [`Ground::addresses`]. The index is
+    /// `None` unless the member's name is `nodeN` and there is such an address.
     pub others: Vec<(u64, Option<usize>)>,
     /// Whether a member has the name [`ENEMY`].
     pub has_enemy: bool,
 }
 
 impl Ground {
-    /// The cluster at `addresses`, attacked from the address `source`. `certs` is a folder of
-    /// `headwater certs` with the keys of both authorities; without it, both ports speak no TLS.
-    /// Raises the process's limit of open files.
+    /// The cluster at `addresses`, attacked from the address `source` (`None`: any). `certs` is a
+    /// folder of `headwater certs` with the keys of both authorities; without it, both ports speak
+    /// no TLS. Raises the process's limit of open files.
     pub(super) fn new(
         addresses: Vec<NodeAddresses>,
         source: Option<IpAddr>,
@@ -201,7 +203,8 @@ async fn connect(source: Option<IpAddr>, address: SocketAddr) -> io::Result<toki
     }
 }
 
-/// The certificates of every [`Identity`]: loaded from `certs`, or made in `folder`.
+/// The client side of TLS for every [`Identity`], for `nodes` nodes. The certificates of members
+/// come from `certs`; all others are made in `folder`.
 fn fill_wallet(certs: &Path, folder: &Path, nodes: usize) -> anyhow::Result<HashMap<Identity, ClientTls>> {
     let read = |name: &str| {
         let path = certs.join(name);

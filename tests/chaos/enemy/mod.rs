@@ -1,10 +1,10 @@
 //! The enemy: one process that attacks a cluster in every known way, again and again by its seed,
 //! and reports for each attack whether the node refused it.
 //!
-//! Owns the attacks and their expected answers. Does not depend on faults, workloads or the rig,
+//! Has the attacks and their expected answers. Does not depend on faults, workloads or the rig,
 //! which starts it as `chaos enemy`: it can also be started against another cluster
-//! (`scripts/show-attacks`). Invariant: the enemy cleans up after each attack, and a refused attack
-//! writes no key.
+//! (`scripts/show-attacks`). Invariant: each attack cleans up after itself as far as the node
+//! answers, and a refused attack writes no key.
 
 mod attack;
 mod certificates;
@@ -45,9 +45,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Attack a cluster in every known way
 ///
-/// Never attack a cluster of which you are not in charge. With --once every attack is made on
-/// every node until it has an answer, and a table is printed; the exit status is 1 unless every
-/// node has refused every attack. Otherwise it attacks until it is told to stop.
+/// Never attack a cluster of which you are not in charge. With --once every attack is made on every
+/// node until it has an answer, at most five times, and a table is printed; the exit status is 1
+/// unless every node has refused every attack. Otherwise it attacks until it is told to stop.
 #[derive(Debug, Parser)]
 #[command(name = "scripts/chaos enemy", max_term_width = 110)]
 pub(crate) struct EnemyArgs {
@@ -64,7 +64,7 @@ pub(crate) struct EnemyArgs {
     /// Address to connect from
     #[arg(long)]
     source: Option<IpAddr>,
-    /// Order of the attacks
+    /// Seed of the random choices: attacked nodes, pauses, and forms of the attacks
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// These attacks instead of all
@@ -73,18 +73,20 @@ pub(crate) struct EnemyArgs {
     /// All attacks but these
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     without: Vec<String>,
-    /// Each attack once on each node, and a table
+    /// Make each attack on each node until it has an answer, print a table, and end
     #[arg(long)]
     once: bool,
-    /// An attack that is left harmless, so that the cluster lets it through
+    /// An attack that is replaced by a legal request, so that the cluster lets it through; not with
+    /// --once
     #[arg(long, hide = true)]
     harmless: Option<String>,
 }
 
-/// The outcome of one attack on one node: a line of the enemy's output, as JSON.
+/// The outcome of one attempt of an attack on one node: a line of the enemy's output, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct AttackReport {
     pub attack: String,
+    /// Index of the attacked node in `--clients`.
     pub node: usize,
     pub outcome: Outcome,
 }

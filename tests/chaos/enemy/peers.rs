@@ -18,6 +18,7 @@ const INVENTED: u64 = 1 << 40;
 /// Added to the highest id of a member: an id that a member with an old membership may take for one
 /// that was added since, and that no run gives to a member.
 const AHEAD: u64 = 1000;
+/// A log index far beyond the end of any log.
 const FAR: u64 = u64::MAX / 4;
 /// Codes that refuse a join for lack of a valid invitation (`MemberRefusal` of
 /// proto/internal/peer.proto).
@@ -75,7 +76,8 @@ async fn facts(raid: &Raid<'_>) -> Result<Facts, Outcome> {
 }
 
 /// A caller with the id of another member. With TLS it shows, by chance, that member's certificate
-/// (stolen), or that of a node that is no member. The bool is true in the second case.
+/// (stolen), or that of a node that is no member. The bool is true in the second case, and false
+/// without TLS.
 async fn impostor(raid: &mut Raid<'_>) -> Result<(Caller, bool), Outcome> {
     let facts = facts(raid).await?;
     let others = facts.others.clone();
@@ -88,7 +90,8 @@ async fn impostor(raid: &mut Raid<'_>) -> Result<(Caller, bool), Outcome> {
     Ok((Caller::new(raid, facts, identity, from).await?, is_stranger))
 }
 
-/// The outcome of a call that must be refused with the code `wanted`. Another error is unclear.
+/// The outcome of the call `what`, which must be refused with the code `wanted`. Another error, or
+/// one of the connection, is unclear.
 fn judge<T: std::fmt::Debug>(what: &str, answer: Result<T, Status>, wanted: Code) -> Outcome {
     match answer {
         Ok(answer) => Outcome::LetThrough(format!("{what}: {answer:?}")),

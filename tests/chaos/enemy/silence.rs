@@ -24,11 +24,14 @@ const HALF_HELLO: &[u8] = &[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 1, 2, 3, 4, 5, 6
 
 /// The end of a connection.
 enum End {
-    /// The node closed it, after it had sent these bytes.
+    /// It was closed or reset. The bytes are those that the node had sent before.
     Closed(Vec<u8>),
+    /// The node did not end it in time.
     Open,
 }
 
+/// Waits for the end of a connection, at most [`END_MAX`]; then sends a byte to see whether it is
+/// still open.
 async fn until_end(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> End {
     let mut rest = Vec::new();
     // Closed, reset, or an alert: each is an end.
@@ -45,8 +48,9 @@ async fn until_end(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> End {
     if tokio::time::timeout(PROBE_MAX, asked).await.is_ok() { End::Closed(rest) } else { End::Open }
 }
 
-/// Opens `count` connections to each port of a node, with a TLS handshake if `tls`. Sends the texts
-/// `says` on them in turn, one on each, and waits until the node has ended all of them.
+/// Opens `count` connections to each port of a node, with a TLS handshake if `tls`. Sends one of
+/// the texts `says` on each, in turn, and waits for the ends. One that stays open past [`END_MAX`]
+/// means that the attack was let through.
 async fn hold(raid: &Raid<'_>, count: usize, tls: bool, says: &[&[u8]]) -> Outcome {
     let begin = Instant::now();
     let connect = |port, says: Vec<u8>| async move {

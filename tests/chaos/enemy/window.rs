@@ -12,16 +12,18 @@ use prost::Message;
 use super::attack::{Outcome, Raid};
 use super::ground::{Identity, Port};
 
+/// Number of ranges over all keys in one attack.
 const RANGES: usize = 40;
+/// Number of backups in one attack.
 const BACKUPS: usize = 2;
-/// Longest time until the node ends a stalled stream. It promises thirty seconds, but faults pause
-/// nodes.
+/// Longest time until the node ends a stalled stream. The node promises thirty seconds, but faults
+/// pause nodes.
 const CUT_MAX: Duration = Duration::from_secs(90);
 
 /// Longest wait for the answer to a ping. After it, the connection counts as gone.
 const PING_MAX: Duration = Duration::from_secs(5);
 
-/// The end of a stream after an answer that was not read.
+/// The end of a stream whose window lets the node send no data.
 enum End {
     /// The request was refused, with this status of gRPC.
     Refused(String),
@@ -31,10 +33,12 @@ enum End {
     Empty,
     /// The connection broke.
     Gone,
+    /// The node did not end it within [`CUT_MAX`].
     Open,
 }
 
-/// Sends a unary gRPC request; `method` is `SERVICE/METHOD` without the package.
+/// Sends a gRPC request with one message; `method` is `SERVICE/METHOD` of the package
+/// `etcdserverpb`.
 fn call(requests: &mut SendRequest<Bytes>, method: &str, message: &impl Message) -> Result<ResponseFuture, h2::Error> {
     let request = http::Request::post(format!("http://node/etcdserverpb.{method}"));
     let request = request.header("content-type", "application/grpc").header("te", "trailers").body(());

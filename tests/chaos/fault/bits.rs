@@ -1,9 +1,10 @@
 //! A bit flips on one node's disk: in its log, its state, or a snapshot that it is receiving.
 //!
 //! The node must notice the bit and end with advice in its log, or the bit must not matter. It must
-//! never serve damaged data. Then the fault follows the advice: it starts the node with an empty
-//! data directory. The node gets a snapshot from the others, under its old id if it is a first
-//! member, under a new one if it had joined.
+//! never serve damaged data. After a bit in log or state, the fault then follows the advice: it
+//! starts the node with an empty data directory. The node gets a snapshot from the others, under
+//! its old id if it is a first member, under a new one if it had joined. A damaged snapshot must
+//! not be installed: the node has to notice it before.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,12 +71,13 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     rig.wait_all_serving().await
 }
 
-/// Makes the node read all its state, for the bit may be anywhere. Either the node logs its advice
-/// ([`NOTICED`]), or the hash of its keys equals that of another member.
+/// Makes the node read all its state, for the bit may be anywhere. Returns [`NOTICED`] if the node
+/// logs its advice, or another text if the hash of its keys equals that of another member.
 ///
 /// # Errors
 ///
-/// If the hashes differ, or the node refuses the reads or ends without advice.
+/// If the hashes differ, or the node ends without advice. Also if the hashes cannot be compared
+/// within [`NOTICE_MAX`].
 async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static str> {
     let rig = scene.rig;
     let other = (node + 1 + scene.rng.random_range(0..rig.nodes.len() - 1)) % rig.nodes.len();
@@ -105,8 +107,8 @@ async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static
     }
 }
 
-/// Hash of the keys at `revision` and compaction point of two nodes. Before that, the first one has
-/// read all of its state.
+/// For each of two nodes, the hash of its keys at `revision` and its compaction point. The first
+/// node is made to read its whole state before.
 async fn key_hashes(rig: &Rig, nodes: [usize; 2], revision: i64) -> anyhow::Result<[(u32, i64); 2]> {
     rig.wait_serving(nodes[0]).await?;
     let [found, wanted] = nodes.map(|node| &rig.nodes[node]);
@@ -154,6 +156,8 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Adds the paths of all files in `folder` and below that have an extension in `kinds` and are not
+/// empty.
 fn collect(folder: &Path, kinds: &[&str], files: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {

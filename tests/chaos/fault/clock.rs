@@ -75,8 +75,8 @@ async fn library(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
-/// Writes the offsets that the library adds to the true time: into the existing file, because the
-/// library has it mapped.
+/// Writes the offsets that the library adds to the true time from now on. Writes into the existing
+/// file, if there is one, because the library has it mapped.
 fn bend(file: &Path, ahead_seconds: i64, fast_ppm: i64) -> anyhow::Result<()> {
     use std::os::unix::fs::FileExt;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;

@@ -1,8 +1,8 @@
 //! Disks that are full, fail, turn read-only, freeze or stutter.
 //!
 //! A node whose disk refuses a write must end: it must never continue with doubtful data, nor
-//! acknowledge any write. In place of a supervisor, the fault restarts the node once the disk is
-//! repaired.
+//! acknowledge any write. The fault acts as the supervisor: it restarts an ended node once the disk
+//! is repaired.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::retry_budget::within;
 const NOTICE_MAX: Duration = Duration::from_secs(30);
 const STUTTERS: usize = 12;
 
-/// The leader or any node, half of the time each.
+/// The leader in half of the cases, else a random node, which may lead as well.
 async fn victim(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     use rand::Rng;
     if scene.rng.random_range(0..2) == 0 { scene.rig.leader().await } else { Ok(scene.any()) }
@@ -60,8 +60,8 @@ pub(crate) async fn read_only(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// Waits until the node has ended because of its disk. An error if it does not within
-/// [`NOTICE_MAX`], or if its exit status is 0.
+/// Waits until the node has ended because of its disk. Kills it and returns an error if it does not
+/// end within [`NOTICE_MAX`]. An exit status of 0 is an error, too.
 async fn must_end(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     let ended = scene.rig.nodes[node].wait_ended();
     if within(NOTICE_MAX, ended).await.is_none() {
@@ -75,6 +75,8 @@ async fn must_end(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Waits until the node serves or has ended, and starts it again if it has ended. Then waits until
+/// all nodes serve, and withdraws the node's excuse. An error if it neither serves nor ends.
 async fn restart_if_ended(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     let rig = scene.rig;
     let serving = within(NOTICE_MAX, async {

@@ -19,10 +19,11 @@ use crate::work::{Client, Lab};
 pub(crate) const ELSEWHERE: &str = "elsewhere";
 /// Pause between two requests of the workload [`ELSEWHERE`] to one node.
 const ASK_EVERY: Duration = Duration::from_millis(25);
-/// Failures in a row that fail the fault. Fewer may come from a machine that stalls for a moment.
+/// Failed requests in a row at one node that fail the fault. Fewer may come from a machine that
+/// stalls for a moment.
 const MISSES_MAX: usize = 4;
-/// Longest time for which a killed leader stays down until the other nodes acknowledge a write: far
-/// longer than an election on a busy machine.
+/// Longest wait for the other nodes to acknowledge a write before a killed leader is started again:
+/// far longer than an election on a busy machine.
 const LEADERLESS_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -30,8 +31,8 @@ pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     kill(scene, &[node]).await
 }
 
-/// Kills a follower. Requests at the other nodes must not fail meanwhile (spec: reliability §1.12,
-/// row 2).
+/// Kills a follower and starts it again. Fails if another node fails [`MISSES_MAX`] requests in a
+/// row meanwhile, unless the term has changed (spec: reliability §1.12, row 2).
 pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let (rig, over) = (scene.rig, scene.lab.stop.child_token());
@@ -53,8 +54,8 @@ pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// Sends requests to a node until too many fail in a row; returns the last failure. `None` if
-/// `over` is cancelled first and the last request was answered.
+/// Sends requests to a node until [`MISSES_MAX`] of them fail in a row; returns the last failure.
+/// `None` if `over` is cancelled first and the last request was answered.
 async fn first_failure(lab: Lab, node: usize, over: CancellationToken) -> Option<String> {
     // Client numbers that no other client without a workload has.
     let mut client = Client::new(lab, ELSEWHERE, 500 + node as u64);

@@ -19,8 +19,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
 const MOVES: usize = 4;
 
-/// Removes one member under load, which must end by itself, wipes it and lets it join again. In
-/// half of the runs another member is killed while it catches up.
+/// Removes one member under load, which must end by itself, wipes its data and lets it join again
+/// under another id. With more than three nodes, by chance, another member is killed while it
+/// catches up.
 pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let rig = scene.rig;
     let node = scene.any();
@@ -70,7 +71,7 @@ async fn remove(rig: &Rig, asked: usize, id: u64) -> anyhow::Result<()> {
     }
 }
 
-/// Moves leadership to the node `step` numbers above the leader (modulo their count).
+/// Moves leadership to the node `step` numbers above the leader (modulo the number of nodes).
 async fn hand_over(rig: &Rig, step: usize) -> anyhow::Result<()> {
     let leader = rig.leader().await?;
     let target_id = rig.member_id(leader, (leader + step) % rig.nodes.len()).await?;
@@ -90,7 +91,8 @@ async fn again(budget: &mut RetryBudget, error: anyhow::Error) -> anyhow::Result
     Ok(())
 }
 
-/// Waits until `node` is a voter in the list of the node `asked`. An error if its id is `old`.
+/// Waits until `node` is a voter in the list of members of the node `asked`. An error if its id is
+/// `old`, or after [`CLUSTER_TIMEOUT`].
 async fn wait_votes(scene: &Scene<'_>, asked: usize, node: usize, old: u64) -> anyhow::Result<()> {
     let url = scene.rig.peer_url(node);
     let voting = async {

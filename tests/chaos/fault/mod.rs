@@ -42,6 +42,7 @@ pub(crate) struct Scene<'a> {
     /// Planned moves of leadership within the fault. Outages of writes in them have narrower bounds
     /// than those of faults.
     pub moments: Vec<Window>,
+    /// Periods within the fault in which packets were lost.
     pub losses: Vec<Loss>,
 }
 
@@ -63,12 +64,13 @@ impl Scene<'_> {
         tokio::time::sleep(Duration::from_millis(self.rng.random_range(range))).await;
     }
 
-    /// Records a planned move of leadership that began at `begin` and is complete now.
+    /// Records a planned move of leadership of the kind `how` that began at `begin` and is complete
+    /// now.
     fn moved(&mut self, how: &str, begin: Micros) {
         self.moments.push(Window { fault: format!("{how} (each)"), begin, healed: self.rig.clock.now() });
     }
 
-    /// A smallest majority of the nodes, chosen by the seed.
+    /// The least number of nodes that is a majority, chosen by the seed.
     pub(crate) fn majority(&mut self) -> Vec<usize> {
         let count = self.rig.nodes.len();
         let first = self.any();

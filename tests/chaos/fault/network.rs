@@ -1,5 +1,5 @@
-//! Partitions of every shape, lost packets and slow connections between nodes. Clients always reach
-//! every node.
+//! Partitions of every shape, lost packets or bytes, and slow connections between nodes. Clients
+//! always reach every node.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const DROPPING_MS: std::ops::Range<u64> = 800..1500;
 /// Longest time for a member to apply the others' committed entries, once the network is healed.
 const CAUGHT_UP_MAX: Duration = Duration::from_secs(30);
 
-/// Name of the fault, and the directed pairs of nodes between which nothing passes.
+/// Name for the timeline, and the pairs (from, to) of nodes between which nothing passes.
 type Shape = (&'static str, Vec<(usize, usize)>);
 
 pub(crate) async fn halves(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -42,8 +42,9 @@ pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     cut(scene, &shape).await
 }
 
-/// A partition into two sides that cannot reach each other; both reach one node in the middle,
-/// often the leader. Fails if the term rises by more than [`BRIDGE_TERMS_MAX`] meanwhile.
+/// Makes two sides that cannot reach each other, but both reach one node in the middle: in half of
+/// the cases the leader, else any node. Fails if the term rises by more than [`BRIDGE_TERMS_MAX`]
+/// meanwhile.
 pub(crate) async fn bridge(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let shape = over_a_bridge(scene).await?;
     let before = scene.rig.term().await;
@@ -65,8 +66,8 @@ pub(crate) async fn one_way(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     cut(scene, &shape).await
 }
 
-/// Breaks connections between nodes in a way that the seed chooses, as a part of another fault.
-/// Returns the mark in the timeline, for [`heal_lines`].
+/// Cuts connections between nodes or drops packets, as the seed chooses, as a part of another
+/// fault. Returns the mark in the timeline, for [`heal_lines`].
 pub(super) async fn disturb(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     let shape = match scene.rng.random_range(0..5) {
         0 => into_halves(scene),
@@ -128,6 +129,7 @@ async fn in_one_direction(scene: &mut Scene<'_>) -> anyhow::Result<Shape> {
     Ok((if deaf { "one does not hear" } else { "one is not heard" }, pairs))
 }
 
+/// The pairs (from, to) of different nodes that `wanted` accepts.
 fn pairs(scene: &Scene<'_>, wanted: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
     let count = scene.rig.nodes.len();
     let all = (0..count).flat_map(|a| (0..count).map(move |b| (a, b)));
@@ -165,6 +167,8 @@ pub(crate) async fn loss(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     heal(scene, mark).await
 }
 
+/// Loses a random share in `percent` of the packets between all nodes. Returns the mark in the
+/// timeline and the share.
 async fn lossy(scene: &mut Scene<'_>, percent: std::ops::Range<u8>) -> anyhow::Result<(usize, u8)> {
     let percent = scene.rng.random_range(percent);
     let mark = scene.rig.begin(None, format!("{percent} % lost"));
@@ -174,8 +178,9 @@ async fn lossy(scene: &mut Scene<'_>, percent: std::ops::Range<u8>) -> anyhow::R
     Ok((mark, percent))
 }
 
-/// Drops parts of the streams between one node and the others, so that connections break in the
-/// middle of messages; half of the time the node leads. Afterwards every member must catch up.
+/// Drops bytes of the streams between one node and the others, so that connections break in the
+/// middle of messages. In half of the cases the node is the leader, else any. Afterwards every
+/// member must catch up.
 pub(crate) async fn lossy_peers(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = match scene.rng.random_range(0..2) {
         0 => scene.rig.leader().await?,

@@ -1,5 +1,5 @@
-//! Several faults at once: while connections between the nodes are broken, nodes are killed,
-//! paused, wiped and lose power.
+//! Several faults at once: while connections between the nodes are broken, one or two other faults
+//! follow. They kill, pause, stop, wipe, or remove nodes, or cut their power.
 //!
 //! A single fault leaves a majority with all data, or heals at once. Together faults reach further
 //! states: a leader that is isolated while the other nodes lose power, a node that comes back empty

@@ -10,8 +10,9 @@ use super::Scene;
 const INTERVAL: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 30;
 
-/// Compacts up to revisions close behind the newest one. All watchers of everything have received
-/// these, as they are the evidence. Other watchers may find their start revision compacted.
+/// Compacts history [`ROUNDS`] times, each time to a revision less than 100 below the newest one
+/// that all collectors (watchers of every key) have received: the evidence stays complete. Other
+/// watchers may find their start revision compacted. Fails if no compaction was carried out.
 pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let mark = scene.rig.begin(None, "compaction");
     let (mut done, mut refused) = (0, String::new());

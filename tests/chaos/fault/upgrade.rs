@@ -22,7 +22,8 @@ use crate::rig::{CLUSTER_TIMEOUT, Rig};
 
 /// Pause between two polls of the cluster.
 const POLL: Duration = Duration::from_millis(200);
-/// Most attempts to compare the members: history may be compacted between two answers.
+/// Most attempts to compare the members: an attempt is void if history is compacted between two
+/// answers.
 const COMPARISONS_MAX: usize = 20;
 
 /// One step up or down: restarts one member with the other version's program, and compares the
@@ -65,8 +66,8 @@ pub(crate) async fn cycle(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the next step is an upgrade. Begins a downgrade of the cluster once all members run the
-/// next version.
+/// Whether the next step is an upgrade. If all members run the next version, waits until the
+/// cluster version has risen, begins the downgrade of the cluster, and returns false.
 async fn is_up(rig: &Rig) -> anyhow::Result<bool> {
     let now = versions(rig).await?;
     if now.downgrading {
@@ -104,7 +105,7 @@ fn runs(rig: &Rig, next: bool) -> Vec<usize> {
 }
 
 /// Stops a random one of `nodes`, by SIGTERM or SIGKILL, and starts it with the next version's
-/// program (`next`) or this version's. Then compares the members.
+/// program (`next`) or this version's. Then compares the members. Does nothing if `nodes` is empty.
 async fn replace(scene: &mut Scene<'_>, nodes: &[usize], next: bool) -> anyhow::Result<()> {
     let rig = scene.rig;
     let Some(&number) = nodes.choose(scene.rng) else { return Ok(()) };
@@ -125,7 +126,7 @@ async fn replace(scene: &mut Scene<'_>, nodes: &[usize], next: bool) -> anyhow::
     equal(rig).await
 }
 
-/// Waits until the program of `version` can read a node's data directory, by its stamp.
+/// Waits until the stamp of a node's data directory says that the program of `version` can read it.
 async fn wait_for_stamp(rig: &Rig, number: usize, version: Version) -> anyhow::Result<()> {
     let stamp = rig.disks[number].data().join("STAMP");
     let wanted = format!("format = {}\n", version.byte());
@@ -189,7 +190,8 @@ async fn revision(rig: &Rig) -> anyhow::Result<i64> {
     Ok(asked.context("no answer in time")??.into_inner().header.context("a header")?.revision)
 }
 
-/// Checks that the members have equal hashes of the keys at one revision.
+/// Checks that the members have equal hashes of the keys at one revision. An error if they differ,
+/// or could not be compared at one compaction point.
 async fn equal(rig: &Rig) -> anyhow::Result<()> {
     let mut answers = Vec::new();
     for _ in 0..COMPARISONS_MAX {

@@ -12,7 +12,8 @@ use crate::history::Request;
 use crate::rig::net::Kind as Network;
 use crate::work::Client;
 
-/// Number of additional writers while a snapshot is in transfer.
+/// Number of additional writers in [`snapshot`]: they make the log outgrow the follower, and load
+/// the transfer.
 const WRITERS: u64 = 32;
 /// Name of the workload of the additional writers.
 pub(crate) const LOAD: &str = "load";
@@ -29,8 +30,8 @@ pub(crate) async fn wipe(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// A follower that is down or isolated misses more entries than the log keeps. While it receives
-/// the snapshot under load, the leader is killed.
+/// Kills or isolates a follower for some seconds, so that it lacks more entries than the log keeps.
+/// Then brings it back, and kills the leader while the follower receives the snapshot under load.
 pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let rig = scene.rig;

@@ -14,8 +14,8 @@ use super::{CALL_TIMEOUT, CLUSTER_TIMEOUT, POLL, Rig};
 use crate::login::{Line, Login, ROOT};
 use crate::retry_budget::RetryBudget;
 
-/// File in a run's folder with the password, which root and all other users share: the data can be
-/// examined after the run.
+/// Name of the file in a run's folder with the password, which root and all other users share. With
+/// it the data can be examined after the run.
 const PASSWORD_FILE: &str = "password";
 const PASSWORD_LETTERS: usize = 24;
 
@@ -36,8 +36,8 @@ pub(super) fn new_password(dir: &Path) -> anyhow::Result<String> {
 }
 
 impl Rig {
-    /// Adds the user root and enables authentication, if the run has `--auth`. From then on the
-    /// requests of every target are root's.
+    /// Adds the user root and enables authentication; does nothing if the targets have no user.
+    /// From then on the requests of every target are root's.
     pub(crate) async fn enable_auth(&self) -> anyhow::Result<()> {
         let Some(password) = self.nodes[0].target.login().map(Login::password) else { return Ok(()) };
         let (name, password) = (ROOT.to_owned(), password.to_owned());
@@ -50,7 +50,8 @@ impl Rig {
         self.wait_all_serving().await
     }
 
-    /// Repeats a change until it succeeds, or the answer says that it was made before.
+    /// Repeats a change until it succeeds, or the answer says that it was made before. Fails after
+    /// [`CLUSTER_TIMEOUT`].
     async fn until_done(&self, change: impl AsyncFn(AuthClient<Line>) -> Result<(), Status>) -> anyhow::Result<()> {
         let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
         loop {

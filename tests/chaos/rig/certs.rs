@@ -1,5 +1,5 @@
-//! Certificates of a run: made by the program under test (`headwater certs`), as an operator makes
-//! them.
+//! Certificates of a run. The program under test makes them (`headwater certs`), as it does for an
+//! operator.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,8 @@ pub(super) struct Certs {
 }
 
 impl Certs {
-    /// Makes certificates in `dir` for nodes at these hosts, and one for the harness.
+    /// Makes certificates in `dir`: for a node at each of `hosts`, named `node1` and so on, and for
+    /// the harness.
     pub(super) async fn make(binary: &Path, dir: &Path, hosts: &[String]) -> anyhow::Result<Self> {
         let mut line = vec!["certs".to_owned(), dir.display().to_string(), "--client".to_owned(), CLIENT.to_owned()];
         for (node, host) in hosts.iter().enumerate() {
@@ -39,7 +40,8 @@ impl Certs {
         Ok(Dialer::new(Some(ClientTls::load(files, MinVersion::V1_3)?)))
     }
 
-    /// Arguments of a node: both ports speak TLS, and clients must show a certificate.
+    /// Arguments of the node with the number `node`, from 0: both ports speak TLS, and clients must
+    /// show a certificate.
     pub(super) fn arguments(&self, node: usize) -> Vec<String> {
         let of = |name: &str| self.dir.join(name).display().to_string();
         let own = |name: &str| of(&format!("node{}/{name}", node + 1));

@@ -25,7 +25,9 @@ const SHUTDOWN: &str = "import fcntl, os, struct, sys\n\
 
 /// A node's disk.
 pub(crate) struct Disk {
+    /// The mount point, or the plain folder.
     mount: PathBuf,
+    /// The file that holds the file system; `None` for a plain folder.
     image: Option<PathBuf>,
 }
 
@@ -132,7 +134,8 @@ impl Disk {
         tool::run("fsfreeze", &["-u", text(&self.mount)?]).await.map(|_| ())
     }
 
-    /// Fills all free space with ballast files. An error if a write still succeeds.
+    /// Fills all free space with ballast files, until [`Self::free`]. An error if a write still
+    /// succeeds.
     pub(crate) async fn fill(&self) -> anyhow::Result<()> {
         self.image()?;
         let ballast = self.mount.join("ballast");
@@ -167,12 +170,12 @@ impl Disk {
         Ok(())
     }
 
-    /// Removes the node's data directory.
+    /// Removes the node's data directory. An error if there is none.
     pub(crate) fn wipe(&self) -> anyhow::Result<()> {
         std::fs::remove_dir_all(self.data()).context("wiping a data directory")
     }
 
-    /// Unmounts the disk; if that fails, lazily (`umount -l`), and ignores errors.
+    /// Unmounts the disk; if that fails, lazily (`umount -l`). Errors are ignored.
     async fn unmount_at_last(&self) {
         // It may not be mounted, or may be in use.
         if self.unmount().await.is_err()
@@ -182,7 +185,8 @@ impl Disk {
         }
     }
 
-    /// Unmounts and removes the disk; its node must have ended. With `keep_data` its content stays.
+    /// Unmounts a volume and removes the content of the disk, unless `keep_data`. The node must
+    /// have ended. Errors are printed.
     pub(crate) async fn remove(&self, keep_data: bool) {
         let gone = match &self.image {
             Some(image) => {

@@ -19,8 +19,8 @@ use crate::enemy::AttackReport;
 pub(crate) struct EnemyOptions<'a> {
     pub seed: u64,
     pub without: &'a [&'static str],
-    /// An attack that is replaced by a legal request. Only for a control: the checker must report
-    /// it.
+    /// The attack that is replaced by a legal request. Only for a control: the checker must report
+    /// that it was let through.
     pub harmless: Option<&'static str>,
 }
 
@@ -31,7 +31,8 @@ pub(crate) struct Enemy {
 }
 
 impl Enemy {
-    /// Starts this program as a second process, as the enemy, in this network namespace.
+    /// Starts this program a second time, as the enemy, in `namespace`; `None` for the machine's
+    /// own. Its reports are kept in `enemy.jsonl` below `dir`, its error output in `enemy.log`.
     pub(super) fn start(
         namespace: Option<String>,
         arguments: Vec<String>,

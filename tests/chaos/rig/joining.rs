@@ -16,20 +16,22 @@ use crate::retry_budget::RetryBudget;
 const TTL_SECONDS: u64 = 3600;
 
 impl Rig {
-    /// Removes an ended node's data. A node that will join at its next start gets an invitation.
+    /// Removes an ended node's data. If its arguments make it join at its next start, it gets a new
+    /// invitation.
     pub(crate) async fn wipe(&self, number: usize) -> anyhow::Result<()> {
         self.disks[number].wipe()?;
         if self.nodes[number].joins() { self.let_join(number).await } else { Ok(()) }
     }
 
-    /// Starts a node that was removed and has no data: it joins the cluster. So it will at every
-    /// later start without data.
+    /// Starts a node that was removed from the cluster and has no data: it joins. Its later starts
+    /// have the same arguments.
     pub(crate) async fn launch_joining(&self, number: usize) -> anyhow::Result<()> {
         self.let_join(number).await?;
         self.launch(number)
     }
 
-    /// Sets the arguments with which a node joins at its next start without data.
+    /// Makes an invitation, and sets the arguments with which a node joins at its next start
+    /// without data.
     async fn let_join(&self, number: usize) -> anyhow::Result<()> {
         let token = self.invite(number).await?;
         let file = token.map(|token| self.write_token(number, &token)).transpose()?;

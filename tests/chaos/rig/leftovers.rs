@@ -1,7 +1,7 @@
 //! Leftovers of a run that was killed before it could clear up: mounts, images of disks, a network.
 //!
-//! A run writes its process id into its folder and onto its bridge. Leftovers of a process that has
-//! ended belong to no run.
+//! A run writes the id of its process (`own_id`) to a file in its folder, and to the alias of its
+//! bridge. Leftovers of a process that has ended are removed.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use super::{net, tool};
 
-/// The file in a run's folder with the id of its process.
+/// Name of the file in a run's folder with the id of the run's process, as `own_id` makes it.
 const OWNER: &str = "pid";
 
 /// Writes this process's id into the run's folder.

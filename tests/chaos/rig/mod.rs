@@ -48,7 +48,7 @@ const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Options of a rig.
 pub(crate) struct RigOptions {
     pub binary: PathBuf,
-    /// The program of the next version.
+    /// The program of the next version; `None` for a run without an upgrade.
     pub next: Option<PathBuf>,
     pub dir: PathBuf,
     pub nodes: usize,
@@ -91,8 +91,8 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Makes disks, networks and certificates; starts no node. Must not be cancelled: a half-made
-    /// rig would not be removed.
+    /// Removes leftovers of killed runs, then makes disks, networks and certificates; starts no
+    /// node. Must not be cancelled: a half-made rig would not be removed.
     pub(crate) async fn make(options: RigOptions) -> anyhow::Result<Self> {
         leftovers::sweep().await;
         leftovers::claim(&options.dir)?;
@@ -151,12 +151,12 @@ impl Rig {
     }
 
     /// Whether the tested program knows invitations, by its help text. Once the cluster's version
-    /// has them, a node without one is refused.
+    /// has them, a node that joins without one is refused.
     pub(crate) fn needs_invitations(&self) -> bool {
         self.needs_invitations
     }
 
-    /// Starts every node, and waits until all serve.
+    /// Starts every node, and waits until all serve and vote.
     pub(crate) async fn start(&self) -> anyhow::Result<()> {
         for number in 0..self.nodes.len() {
             self.launch(number)?;
@@ -164,13 +164,13 @@ impl Rig {
         self.wait_all_serving().await
     }
 
-    /// Starts an ended node, and waits until it serves.
+    /// Starts a node that does not run, and waits until it serves.
     pub(crate) async fn restart(&self, number: usize) -> anyhow::Result<()> {
         self.launch(number)?;
         self.wait_serving(number).await
     }
 
-    /// Starts an ended node, and does not wait.
+    /// Starts a node that does not run, and does not wait. An error if it runs.
     pub(crate) fn launch(&self, number: usize) -> anyhow::Result<()> {
         self.net.process(number, self.nodes[number].start()?);
         Ok(())
@@ -185,7 +185,8 @@ impl Rig {
         Ok(list.into_inner().members)
     }
 
-    /// The member id of the node `number`, asked of the node `asked`. It changes at each join.
+    /// The member id of the node `number`, asked of the node `asked`. It changes at each join. An
+    /// error if the node is no member.
     pub(crate) async fn member_id(&self, asked: usize, number: usize) -> anyhow::Result<u64> {
         let url = self.peer_url(number);
         let members = self.members(asked).await?;
@@ -215,8 +216,9 @@ impl Rig {
         }
     }
 
-    /// Waits until every node serves and is a voter. A node that has lost its data serves before it
-    /// votes again; if a fault hit another node before that, the majority would be lost for good.
+    /// Waits until every node serves and is a voter, and the cluster has no other member. A node
+    /// that has lost its data serves before it votes again; if a fault hit another node before
+    /// that, the majority would be lost for good.
     pub(crate) async fn wait_all_serving(&self) -> anyhow::Result<()> {
         for number in 0..self.nodes.len() {
             self.wait_serving(number).await?;
@@ -231,11 +233,12 @@ impl Rig {
         Ok(())
     }
 
-    /// Waits until every node has applied the highest index that any node knows to be committed.
+    /// Waits until every node has applied one log index: the highest that any node knew to be
+    /// committed when all of them first answered together.
     ///
     /// # Errors
     ///
-    /// A node that has not after `longest`, and its indexes.
+    /// Names the first node that has not applied it after `longest`, and the node's indexes.
     pub(crate) async fn wait_caught_up(&self, longest: Duration) -> anyhow::Result<()> {
         let mut budget = RetryBudget::new(longest);
         let mut wanted = 0;
@@ -272,7 +275,7 @@ impl Rig {
     }
 
     /// The node that reports itself as the leader, with the highest term if there are several.
-    /// Waits until there is one.
+    /// Waits until there is one. An error after [`CLUSTER_TIMEOUT`].
     pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
         let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
         while !budget.is_spent() {
@@ -291,7 +294,7 @@ impl Rig {
         bail!("no node leads within {CLUSTER_TIMEOUT:?}")
     }
 
-    /// The highest term of any node; `None` if no node answers.
+    /// The highest term of the nodes that answer; `None` if none does.
     pub(crate) async fn term(&self) -> Option<u64> {
         self.votes().await.into_iter().flatten().map(|(term, _)| term).max()
     }
@@ -357,7 +360,7 @@ impl Rig {
     }
 }
 
-/// Addresses and command-line arguments of the nodes, and the enemy.
+/// Addresses and command-line arguments of the nodes, and the start of the enemy.
 impl Rig {
     fn scheme(&self) -> &'static str {
         if self.certs.is_some() { "https" } else { "http" }

@@ -133,7 +133,7 @@ impl Net {
         Ok(())
     }
 
-    /// Loses this share of the packets from `from` to `to`. TCP sends lost packets again, so they
+    /// Loses `percent` of the packets from `from` to `to`. TCP sends lost packets again, so they
     /// only come late.
     pub(crate) async fn lose(&self, from: usize, to: usize, percent: u8) -> anyhow::Result<()> {
         match &self.form {
@@ -146,8 +146,8 @@ impl Net {
         Ok(())
     }
 
-    /// Drops this share of the bytes from `from` to `to`, from the middle of streams, for good.
-    /// Only a proxy can do this, as TCP repairs the losses of a network. Else an error.
+    /// Drops `percent` of the bytes from `from` to `to`, from the middle of streams, for good. Only
+    /// proxies can: on a network, TCP repairs losses. An error for networks of other kinds.
     pub(crate) fn drop_bytes(&self, from: usize, to: usize, percent: u8) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } | Form::Namespaces { .. } => bail!("bytes are only dropped by proxies"),
@@ -202,7 +202,7 @@ impl Net {
         Ok(())
     }
 
-    /// Removes the namespaces, if there are any. Further calls do nothing.
+    /// Removes the namespaces and their bridge, if there are any. Further calls do nothing.
     pub(crate) async fn remove(&self) {
         if let Form::Namespaces { number } = &self.form
             && !self.removed.swap(true, Ordering::SeqCst)

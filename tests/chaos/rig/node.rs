@@ -20,10 +20,11 @@ use super::tool;
 use crate::check::crash::Incarnation;
 use crate::client::Target;
 
-/// Everything that the starts of a node have in common.
+/// Options of a node's starts. [`Node::set_arguments`] replaces `arguments` for later starts;
+/// [`Node::run_next`] chooses between `binary` and `next`.
 pub(crate) struct Launch {
     pub binary: PathBuf,
-    /// The program of the next version.
+    /// The program of the next version; `None` for a run without an upgrade.
     pub next: Option<PathBuf>,
     pub arguments: Vec<String>,
     pub namespace: Option<String>,
@@ -81,17 +82,18 @@ impl Node {
         self.state.lock().arguments = arguments;
     }
 
-    /// Whether a later start without data makes the node join a cluster.
+    /// Whether a start without data will make the node join a cluster.
     pub(crate) fn joins(&self) -> bool {
         self.state.lock().arguments.iter().any(|argument| argument == "--join")
     }
 
-    /// Whether the program that was chosen by [`Self::run_next`] is the next version's.
+    /// Whether later starts run the next version's program; [`Self::run_next`] chooses it.
     pub(crate) fn runs_next(&self) -> bool {
         self.state.lock().runs_next
     }
 
-    /// Chooses the program of later starts: the next version's (`next`), or the one under test.
+    /// Chooses the program of later starts: the next version's (`next`), or the one under test. An
+    /// error if the next version's is not known.
     pub(crate) fn run_next(&self, next: bool) -> anyhow::Result<()> {
         if next && self.launch.next.is_none() {
             bail!("the program of the next version is not named");
@@ -100,7 +102,7 @@ impl Node {
         Ok(())
     }
 
-    /// Starts the process and returns its id.
+    /// Starts the process and returns its id. An error if it runs already.
     pub(crate) fn start(&self) -> anyhow::Result<u32> {
         let mut state = self.state.lock();
         if state.incarnations.last().is_some_and(|incarnation| incarnation.end.borrow().is_none()) {
@@ -225,7 +227,8 @@ impl Node {
         self.incarnations().pop().map(|incarnation| incarnation.text).unwrap_or_default()
     }
 
-    /// All incarnations, oldest first, with output and end.
+    /// All incarnations, oldest first, with their output, and with their end if the rig did not
+    /// cause it.
     pub(crate) fn incarnations(&self) -> Vec<Incarnation> {
         let text = std::fs::read(&self.launch.log).unwrap_or_default();
         let state = self.state.lock();
@@ -259,9 +262,9 @@ impl Node {
     }
 }
 
-/// The first words of the command line of a child process. It ends when this process ends, and runs
-/// in the given network namespace. The caller appends `NAME=VALUE` variables, program and
-/// arguments.
+/// The first words of the command line of a child process. They make the child end when this
+/// process ends, and run in `namespace`; `None` for the machine's own. The caller appends
+/// `NAME=VALUE` variables, program and arguments.
 pub(super) fn command_line(namespace: Option<&str>) -> Vec<OsString> {
     // Each of these programs execs the next one, so that the process id stays. Not `ip netns exec`:
     // it copies the mounts, and a disk could not be unmounted any more.

@@ -51,7 +51,8 @@ struct Watched {
     /// The service that the view shows; `None` for all services.
     service: Option<String>,
     view: MaterializedView<ServiceHealth>,
-    /// Defects of the states that the view has shown so far, and the number of its changes.
+    /// Index of the last state that the view has shown, the number of its changes, and the defects
+    /// of its states.
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -183,7 +184,7 @@ impl Views {
 }
 
 impl Watched {
-    /// Checks every state that the view shows, until the task is aborted.
+    /// Checks each state that a query of the view returns, until the task is aborted.
     async fn follow(self) {
         loop {
             let index = self.seen.lock().index;
@@ -205,7 +206,8 @@ impl Watched {
         }
     }
 
-    /// The first difference between the view and a read; `None` if they are equal.
+    /// The first difference between the view and a read, or the reason why the view has no current
+    /// state; `None` if they are equal.
     fn difference(&self, read_state: &ReadInstances) -> Option<String> {
         match self.view.latest() {
             None => Some("it shows nothing".to_owned()),
@@ -215,7 +217,8 @@ impl Watched {
     }
 }
 
-/// The instances of a service, or of all services (`None`), by linearizable reads.
+/// The instances of a service, or of all services (`None`), by linearizable reads at the first node
+/// that answers.
 async fn read(targets: &[Target], service: Option<&str>) -> Result<ReadInstances, String> {
     let names: Vec<String> =
         service.map_or_else(|| services().chain(commit::services()).collect(), |name| vec![name.to_owned()]);

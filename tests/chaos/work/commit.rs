@@ -22,7 +22,7 @@ use crate::resource::register;
 pub(crate) const NAME: &str = "commit";
 const CLIENTS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(40);
-/// Attempts of one commit, as long as its outcome is not known.
+/// Most attempts of one commit. Another one follows while its outcome is not known.
 const ATTEMPTS: usize = 5;
 /// Pause before another attempt, and before a history is opened again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ struct Groups {
     registered: Arc<OnceCell<()>>,
 }
 
-/// Starts the clients, and a history and watchers of each node.
+/// Starts the clients, and for each node a reader of its history and watchers.
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, NAME, CLIENTS, PAUSE, |_| (), Groups::default());
     commit_watchers::start(lab, tasks);
@@ -63,7 +63,8 @@ impl AsyncClientStep<()> for Groups {
     }
 }
 
-/// Reads a group at a node; returns the revision of the last change of its first key.
+/// Reads a group at a node and records its state; returns the revision of the last change of its
+/// first key, 0 if it does not exist. `None` if the read fails.
 async fn look(client: &mut Client, node: usize, group: u64) -> Option<i64> {
     let serializable = client.below(3) == 0;
     let call = client.lab.recorder.clock.now();
@@ -116,7 +117,9 @@ async fn write(client: &mut Client, node: usize, group: u64) {
     keep(client, node, call, (group, value, became, again));
 }
 
-/// Sends a commit until its outcome is known, at most [`ATTEMPTS`] times.
+/// Sends a commit until its outcome is known, at most [`ATTEMPTS`] times, after the first time to
+/// random nodes. After an unknown outcome, only a success is certain: a failure leaves the result
+/// `Unknown`.
 async fn repeat(
     client: &mut Client,
     node: usize,
@@ -168,7 +171,8 @@ fn keep(client: &Client, node: usize, call: u64, (group, value, became, again): 
     client.lab.commits.keep(CommitRecord { process: client.process, call, done, group, value, became, again });
 }
 
-/// Follows the history of all groups at one node, and goes on where it stopped.
+/// Records the history of all groups at one node. After the end of a stream, resumes after the last
+/// index that it reached.
 async fn follow(lab: &Lab, target: &Target) {
     let mut reached = 0;
     loop {
@@ -195,12 +199,14 @@ async fn follow(lab: &Lab, target: &Target) {
     }
 }
 
-/// Where to go on after an error: at the beginning of what is kept if the next changes are not.
+/// The log index after which to resume after an error: 0, for all kept history, if the node does
+/// not keep the changes after `reached`; else `reached`.
 fn after(status: &tonic::Status, reached: u64) -> u64 {
     if status.code() == tonic::Code::FailedPrecondition { 0 } else { reached }
 }
 
-/// What was recorded, with what the cluster has once it is quiet.
+/// The records of all commits, completed by reads of the quiet cluster: of each group at each node,
+/// and of the keys below [`IDS`].
 pub(crate) async fn evidence(lab: &Lab) -> CommitEvidence {
     let mut evidence = lab.commits.snapshot();
     if evidence.commits.is_empty() {

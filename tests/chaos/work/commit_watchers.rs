@@ -1,5 +1,5 @@
-//! Watchers of the workload `commit`: on each node one of the keys, one of the resources and views
-//! of the services. All must tell all of a commit, at the commit's index.
+//! Watchers of the workload `commit`: on each node one of the keys, one of the resources, and views
+//! of the services. Each must deliver every commit completely, at the commit's index or revision.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn spawn(lab: &Lab, tasks: &mut JoinSet<()>, watcher: impl Future<Output = ()> +
     });
 }
 
-/// Watches the keys of all groups at one node, from the first revision on.
+/// Watches the keys of all groups at one node, from the first revision on. Never returns.
 async fn watch_keys(lab: Lab, target: Target) {
     let mut next = FIRST;
     loop {
@@ -106,8 +106,8 @@ async fn watch_resources(lab: Lab, target: Target) {
     }
 }
 
-/// Follows one stream; `None` once it has ended. It begins with the resources as they are, which
-/// have no index.
+/// Follows one stream until it ends; returns `None` then. Resources that existed when the stream
+/// began come without an index, and are not recorded.
 async fn watch_resources_once(lab: &Lab, target: &Target) -> Option<()> {
     let mut client = target.resources().await.ok()?;
     let mut answers = client.watch_list(commit::watch_list()).await.ok()?.into_inner();
@@ -122,7 +122,7 @@ async fn watch_resources_once(lab: &Lab, target: &Target) -> Option<()> {
     None
 }
 
-/// Keeps a view of a group's service by one node.
+/// Keeps a view of a group's service by one node, and records the values that it shows.
 async fn view_service(lab: Lab, target: Target, group: u64) {
     let endpoints = Endpoints::by(&[target.name()], target.dialer()).expect("invariant: the rig makes the address");
     let endpoints = endpoints.as_user(target.login().map(Login::credentials));

@@ -30,7 +30,7 @@ const POOL: usize = 24;
 const GROUPS: u64 = 4;
 /// Number of keys in a group.
 const KEYS: u64 = 6;
-/// Interval of compactions. Revisions that a watcher of everything has not received are not
+/// Interval of compactions. Revisions that a collector (`watch`) has not received are not
 /// compacted.
 const COMPACT_EVERY: Duration = Duration::from_secs(2);
 const COMPACT_BEHIND: u64 = 300;
@@ -161,7 +161,8 @@ impl Leases {
         if client.below(4) == 0 { 0 } else { self.chosen(client, false).unwrap_or(0) }
     }
 
-    /// Reads a key, and then puts or deletes it on condition that it is unchanged.
+    /// Reads a key with its group, and then puts or deletes the key on condition that it is
+    /// unchanged.
     async fn compared(&self, client: &mut Client, group: String, key: String) {
         let look = Request::Read { key: group, prefix: true, freshness: Freshness::Linearizable };
         let Some(Body::Pairs(pairs)) = client.ask(look).await.map(|answer| answer.body) else { return };

@@ -95,13 +95,13 @@ pub(crate) const WORKLOADS: &[Workload] = &[
 pub(crate) enum Control {
     /// Nodes run with an fsync that does nothing; power losses must then lose acknowledged writes
     NoFsync,
-    /// A watcher loses a message now and then
+    /// A watcher loses a message with events now and then
     DropWatchEvent,
     /// The holder of the lock does not prove it when writing
     UnfencedLock,
     /// Reads that should be linearizable are answered from the asked node's state
     StaleRead,
-    /// A write is answered, but was not sent
+    /// A write is recorded as answered, but was not sent
     LostWrite,
     /// A write that took effect is recorded as refused
     RefusedWrite,
@@ -111,21 +111,21 @@ pub(crate) enum Control {
     WrongRevision,
     /// The result of a comparison is recorded inverted
     WrongCompare,
-    /// A deletion is recorded with one key more than it deleted
+    /// A deletion is recorded with one key more than it deleted, or without one of its pairs
     WrongCount,
-    /// A pair that was replaced or deleted is left out of the answer
+    /// A pair that was replaced or deleted is left out of the recorded answer
     WrongBefore,
-    /// A read leaves out a pair
+    /// A read is recorded without one of its pairs
     WrongRead,
-    /// A revocation is answered, but was not sent
+    /// A revocation is recorded as answered, but was not sent
     LostRevoke,
     /// A lease is revoked without a record
     SecretRevoke,
     /// A key is deleted without a record
     SecretDelete,
-    /// The enemy's page says that it is one of the server's own: it is served
+    /// The enemy's request from a page of another origin does not name that origin, so it is served
     OpenDoor,
-    /// The enemy leaves an attack out
+    /// The enemy leaves one attack out
     IdleEnemy,
     /// The watches of users are opened by root
     BorrowedWatch,
@@ -185,12 +185,12 @@ impl Lab {
         (workload.expect("invariant: names were checked").start)(self, tasks);
     }
 
-    /// Requests a compaction at `revision` from a node. The revision counts in [`Self::compacted`]
-    /// even if the request fails.
+    /// Requests a compaction at `revision` from a node. Once it is sent, the revision counts in
+    /// [`Self::compacted`], even if the request fails.
     ///
     /// # Errors
     ///
-    /// A refusal, or an unknown outcome.
+    /// No connection, a refusal, or an unknown outcome.
     pub(crate) async fn compact(&self, node: usize, revision: i64) -> Result<(), String> {
         let mut kv = self.targets[node].kv().await?;
         // First, because a lost answer does not undo the compaction.
@@ -212,7 +212,7 @@ impl Lab {
     }
 
     /// Starts `count` clients. Each repeats `step` on a state of its own, from `make`, with `pause`
-    /// in between, until the run stops.
+    /// times [`Self::pace`] in between, until the run stops.
     fn clients<S, F>(
         &self,
         tasks: &mut JoinSet<()>,
@@ -278,7 +278,7 @@ impl Client {
         format!("{}-{}", self.process, self.lab.values.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A number below `end`.
+    /// A random number below `end`, which must not be 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.rng.random_range(0..end)
     }
@@ -300,7 +300,8 @@ impl Client {
         self.send_to(node, request).await
     }
 
-    /// Sends a request to a node and records its outcome.
+    /// Sends a request to a node and records its outcome. A control may change the request that is
+    /// sent, or falsify the outcome.
     pub(crate) async fn send_to(&mut self, node: usize, request: Request) -> Outcome {
         let clock = self.lab.recorder.clock;
         let sent = match (&request, self.lab.control) {

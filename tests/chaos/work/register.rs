@@ -24,7 +24,8 @@ pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, "register", CLIENTS, PAUSE, |_| None, Register::default());
 }
 
-/// The state of a client is its last read: the key and the value.
+/// The state of a client is the key and the value of its last request, if that was a read that
+/// found the key; else `None`.
 impl AsyncClientStep<Option<(String, String)>> for Register {
     async fn step(&self, client: &mut Client, last: &mut Option<(String, String)>) {
         let slot = client.below(KEYS);

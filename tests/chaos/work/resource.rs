@@ -15,7 +15,8 @@ use crate::resource::{KIND, ResourceIdentity, ResourceOutcome, ResourceRequest, 
 
 const CLIENTS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(40);
-/// On average one of so many families is not deleted: these are judged in the end.
+/// One of so many complete generations of a family, on average, stays undeleted: the checker judges
+/// it in the end.
 const LEFT: u64 = 6;
 
 #[derive(Clone, Default)]
@@ -38,8 +39,8 @@ impl AsyncClientStep<()> for Families {
     }
 }
 
-/// Makes a parent and its children, and usually deletes the parent again. Returns `None` as soon as
-/// a request does not succeed.
+/// Makes a parent and its children, and usually deletes the parent again; sometimes then makes a
+/// second incarnation of it. Returns `None` as soon as a request does not succeed.
 async fn family(client: &mut Client) -> Option<()> {
     let parent = format!("family-{}", client.value());
     let mut life = write(client, &parent, None).await?;

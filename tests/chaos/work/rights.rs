@@ -54,6 +54,7 @@ const WATCH_AGAIN: std::ops::Range<u64> = 50..400;
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// Starts the administrators, root's writers, and each user's clients and watches on each node.
+/// Without `--auth`, starts root's writers alone.
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, WRITER, WRITERS, WRITERS_PAUSE, |_| (), Writer);
     // The users have root's password: it is a secret of the run.
@@ -103,7 +104,7 @@ struct User {
     client: Client,
     user: usize,
     node: usize,
-    /// Targets with requests by root, by node.
+    /// By node: the target with root's login.
     root: Vec<Target>,
 }
 
@@ -198,7 +199,7 @@ impl Admin {
         }
     }
 
-    /// Adds the user, without a right. Whether the user certainly exists.
+    /// Adds the user, without a right. Returns whether the user certainly exists.
     async fn add(&mut self) -> bool {
         match self.ask(Effect::Takes, Ask::AddUser).await {
             Changed::Done { .. } => true,
@@ -207,8 +208,8 @@ impl Admin {
         }
     }
 
-    /// Gives the user a new role with the right, by requests in one of two orders. Whether the user
-    /// certainly has the right.
+    /// Gives the user a new role with the right, by requests in one of two orders. Sometimes sets
+    /// the user's password again before. Returns whether the user certainly has the right.
     async fn give(&mut self, role: &str) -> bool {
         let first_the_right = self.client.below(2) == 0;
         let (prepares, gives) = match first_the_right {
@@ -226,7 +227,7 @@ impl Admin {
     }
 
     /// Takes the right by one of three requests. When this returns, the right is certainly gone,
-    /// unless the run has stopped.
+    /// unless the run has stopped, or the control `kept-right` has left it.
     async fn take(&mut self, role: &str) {
         let way = match self.client.below(3) {
             0 => Ask::Forbid(role),
@@ -261,7 +262,7 @@ impl Admin {
     }
 
     /// A linearizable read, recorded as a change that takes the right, at the state that was read.
-    /// Whether it was answered.
+    /// Returns whether it was answered.
     async fn look(&mut self, words: &str) -> bool {
         let (clock, node) = (self.client.lab.recorder.clock, self.client.node());
         let call = clock.now();
@@ -393,7 +394,8 @@ async fn watches(lab: Lab, user: usize, target: Target, number: u64, mut is_adde
     }
 }
 
-/// The request for a watch of all keys of a user, or of the idle one.
+/// The request for a watch of all keys of a user, or of the idle one, from the revision `from` on;
+/// 0 for new events only.
 fn wish(user: usize, from: i64, is_idle: bool) -> pb::WatchCreateRequest {
     let prefix = prefix_of(user);
     let (key, range_end) = match is_idle {
@@ -403,8 +405,8 @@ fn wish(user: usize, from: i64, is_idle: bool) -> pb::WatchCreateRequest {
     pb::WatchCreateRequest { key: key.into(), range_end: range_end.into(), start_revision: from, ..Default::default() }
 }
 
-/// Opens a watch and follows it to its end. `watch` is the number of its record. Sets `next` to
-/// the revision after the last event.
+/// Opens a watch and follows it to its end. `watch` is the number of its record. Sets `next` to the
+/// revision after the last event, or to the oldest kept one if its beginning was compacted.
 async fn one_watch(
     lab: &Lab,
     target: &Target,

@@ -97,7 +97,8 @@ impl Watchers {
     }
 
     /// Waits until every watcher, except short ones, has received all its events through
-    /// `revision`. False if that takes longer than `budget`.
+    /// `revision`. False if that takes longer than `budget`. Does not wait for watchers that have
+    /// ended.
     pub(crate) async fn wait_for(&self, revision: i64, budget: Duration) -> bool {
         let nexts: Vec<_> = self.all.lock().iter().map(|watcher| watcher.next.clone()).collect();
         let all = async {
@@ -208,7 +209,7 @@ pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     }
 }
 
-/// Opens one short watch after the other, each on a random node.
+/// Opens one short watch after the other. Each stream is to a random node.
 async fn short_watches(lab: Lab, number: u64) {
     let mut rng = StdRng::seed_from_u64(lab.seed.wrapping_mul(37).wrapping_add(number));
     let mut count = 0;
@@ -309,7 +310,7 @@ impl Follower {
         self.log.lock().deliveries.push(Delivery { at, node, revision, events, note });
     }
 
-    /// Follows one stream until it ends.
+    /// Follows one stream until it ends; returns `None` then.
     async fn stream(&mut self, node: usize) -> Option<()> {
         let from = *self.position.borrow();
         let mut client = tokio::time::timeout(CONNECT, self.targets[node].watch()).await.ok()?.ok()?;

@@ -1,7 +1,8 @@
 //! Oracles: each judges one property that must hold for every input, however hostile.
 //!
 //! [`process::has_ended`] is checked during an attack; if true, the attack ends. [`after`] waits
-//! until the cluster has recovered, and runs the other oracles.
+//! until the cluster has recovered, and runs the other oracles. Only [`status`] is run by targets,
+//! on each answer.
 
 pub(crate) mod agreement;
 pub(crate) mod descriptors;
@@ -30,8 +31,8 @@ pub(crate) fn before(rig: &Rig) -> anyhow::Result<Before> {
     Ok(Before { memory: memory::resident(rig)?, sockets: descriptors::sockets(rig)? })
 }
 
-/// The findings about the cluster after an attack. `peak` is the highest memory of each node during
-/// it.
+/// The findings about the cluster after an attack. `peak` is the highest resident memory of each
+/// node during it, bytes.
 pub(crate) async fn after(rig: &Rig, before: &Before, peak: &[u64], sentinels: &Sentinels) -> Vec<String> {
     let mut findings = process::findings(rig);
     if !findings.is_empty() {

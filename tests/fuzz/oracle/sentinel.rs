@@ -51,7 +51,7 @@ impl Sentinels {
         Ok(Self { acknowledged, writer })
     }
 
-    /// Ends the task.
+    /// Ends the task that writes sentinels.
     pub(crate) fn stop(&self) {
         self.writer.abort();
     }
@@ -88,7 +88,8 @@ impl Sentinels {
     }
 }
 
-/// Writes the sentinel with this number at a node; its value is its key. Returns the key.
+/// Writes the sentinel with this number, at the node `number` modulo the number of nodes; its value
+/// is its key. Returns the key.
 async fn write(rig: &Rig, number: usize) -> anyhow::Result<String> {
     let key = format!("{PREFIX}{number:08}");
     let mut client = KvClient::new(rig.reach.channel(rig.node(number).client)?);

@@ -26,7 +26,8 @@ const OF_ETCD: &[&str] = &[
 ];
 
 /// Judges the answer to a call of `method`: a finding for the codes UNKNOWN, INTERNAL and
-/// DATA_LOSS, for HTTP 5xx, and for an answer without a status.
+/// DATA_LOSS, except with a text of `PRESCRIBED` or `OF_ETCD`. Also for HTTP 5xx, and for HTTP 200
+/// without a gRPC status.
 pub(crate) fn judge(method: &str, answer: Answer) -> Outcome {
     match answer {
         Answer::Status(code @ (Code::Unknown | Code::Internal | Code::DataLoss), message) => {

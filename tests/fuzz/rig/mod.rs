@@ -40,7 +40,8 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Starts a cluster below `dir`, and waits until it serves.
+    /// Starts a cluster below `dir`, waits until it serves, and stores the example types and
+    /// resources.
     pub(crate) async fn start(dir: PathBuf, binary: PathBuf, needs: Needs) -> anyhow::Result<Arc<Self>> {
         std::fs::create_dir_all(&dir)?;
         let rig = RIGS.fetch_add(1, Ordering::Relaxed);

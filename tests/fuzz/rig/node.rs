@@ -59,7 +59,8 @@ impl Node {
         self.child.lock().as_ref().and_then(Child::id)
     }
 
-    /// The exit status of the process, in words; `None` while it runs.
+    /// The exit status of the process, in words; `None` while it runs, before its start, and after
+    /// `kill`.
     pub(crate) fn ended(&self) -> Option<String> {
         match self.child.lock().as_mut()?.try_wait() {
             Ok(status) => status.map(|status| status.to_string()),

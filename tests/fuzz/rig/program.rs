@@ -1,4 +1,4 @@
-//! Runs the program once, with its exit status and output.
+//! One run of the program: its exit status and output.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -14,6 +14,7 @@ const PANIC_STATUS: i32 = 101;
 pub(crate) struct Ran {
     /// `None` if the run did not end in time and was killed.
     status: Option<ExitStatus>,
+    /// Standard output, then error output. The arguments if the run was killed.
     pub(crate) output: String,
 }
 

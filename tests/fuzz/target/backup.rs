@@ -24,7 +24,8 @@ const MAGIC: &[u8] = b"HWBACKUP";
 const PREFIX_BYTES: usize = 12;
 const BLOCK_BYTES: usize = 512;
 const DIGEST_BYTES: usize = 32;
-/// File names that lead out of a folder, or that have a meaning or no legal form there.
+/// File names for a hostile description: names that lead out of the folder, are no legal names, or
+/// have a meaning for RocksDB, and a harmless one.
 const NAMES: &[&str] =
     &["../planted", "/tmp/planted", "a/b", "", ".", "..", "CURRENT", "LOCK", "OPTIONS-000001", "a\0b", "x"];
 

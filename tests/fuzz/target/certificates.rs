@@ -1,5 +1,6 @@
 //! Damaged certificate files. A running node that reads them must keep serving with the last good
-//! ones. Commands of `headwater` read them as a client, as an authority, and in a configuration.
+//! ones. Commands of `headwater` read them as a client, as an authority, and as a server that
+//! starts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +25,8 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 const OF_NODE: &[&str] = &["client.crt", "client.key", "client-ca.crt", "client.crl"];
 /// Certificate files of a client.
 const OF_CLIENT: &[&str] = &["client-ca.crt", "ops.crt", "ops.key"];
-/// On average one of this many inputs damages the files of a running node.
+/// On average one of this many inputs runs a command with a damaged file. The others damage files
+/// of a running node.
 const RENEWAL_ONCE_IN: usize = 2;
 
 pub(super) struct Certificates {
@@ -117,7 +119,8 @@ impl Certificates {
         self.run("a client with damaged certificates", &arguments).await
     }
 
-    /// Runs commands of an authority with a damaged file, such as the revocation of a certificate.
+    /// Runs `headwater certs` on the files of an authority, one of them damaged: it makes a
+    /// certificate, and sometimes revokes another one.
     async fn authority(&self, dice: &mut Dice) -> anyhow::Result<Outcome> {
         let dir = self.scratch.join("authority");
         if dir.exists() {
@@ -139,7 +142,7 @@ impl Certificates {
         self.run("an authority with damaged files", &arguments).await
     }
 
-    /// Runs a server with a damaged file.
+    /// Starts a server with a damaged file. Its ports are taken, so that it ends in any case.
     async fn check(&self, dice: &mut Dice) -> anyhow::Result<Outcome> {
         let node = self.rig.node(0);
         let mut arguments =

@@ -89,8 +89,9 @@ async fn by_tcp(address: SocketAddr, message: &[u8], dice: &mut Dice) -> anyhow:
     Ok(Some(answer))
 }
 
-/// Judges an answer: it must repeat the id, have the flag of an answer, be no longer than the
-/// client accepts, and not be SERVFAIL.
+/// Judges an answer: it must have a whole header with the flag of an answer, and not be SERVFAIL.
+/// Over UDP it must also repeat the id, and be at most [`UDP_BYTES_MAX`] long for a question
+/// without EDNS.
 fn judge(message: &[u8], answer: &[u8], is_udp: bool) -> Outcome {
     if answer.len() < HEAD_BYTES {
         return Outcome::finding("short", format!("an answer of {} bytes", answer.len()));

@@ -132,7 +132,7 @@ const BROKEN: &[&str] = &[
     "\0\0\0",
 ];
 
-/// The cluster, and the gRPC methods that the JSON gateway serves.
+/// The cluster, and all gRPC methods of its client port; the JSON gateway serves some of them.
 pub(super) struct Http1 {
     rig: Arc<Rig>,
     pool: DescriptorPool,
@@ -249,7 +249,7 @@ fn in_url(text: &str) -> String {
         .collect()
 }
 
-/// Names of JSON members in the bodies of Consul's endpoints.
+/// Names of JSON members in the bodies of Consul's endpoints and of REST.
 const MEMBERS: &[&str] = &[
     "Node",
     "Address",
@@ -377,8 +377,9 @@ const AS_OTHERS: &[&str] = &[
     "mutex: session is expired",
 ];
 
-/// Judges an answer: it must be HTTP/1 (after a preface, frames), and its status must not mean a
-/// defect of the server: below 500, a refusal for overload or a deadline, or one of [`AS_OTHERS`].
+/// Judges an answer: it must be HTTP/1, or frames after a preface of HTTP/2. Its status must be
+/// below 500, one of 501, 503, 504 and 505, or come with a text of [`AS_OTHERS`]. No answer is no
+/// finding.
 fn judge(request: &[u8], answer: &[u8]) -> Outcome {
     if answer.is_empty() {
         return Outcome::of("nothing");

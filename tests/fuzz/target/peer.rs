@@ -193,8 +193,8 @@ impl Peers {
         }
     }
 
-    /// Whether a message has entries or a snapshot under a committed vote for its sender, as if the
-    /// sender led.
+    /// Whether a message has entries or a snapshot under a committed vote for its sender, of the
+    /// cluster's term or a later one, as if the sender led.
     fn is_of_leader(&self, message: &DynamicMessage, from: Sender) -> bool {
         let offer = message.get_field_by_name("offer");
         let offer = offer.as_ref().and_then(|value| value.as_message());
@@ -223,7 +223,8 @@ impl Peers {
     }
 }
 
-/// A message after its header (`src/proto/pb/checked.rs`), with a correct checksum.
+/// Puts the header of `src/proto/pb/checked.rs` before a message of the type `name`, with a correct
+/// checksum. `number` is the message's number in the call `call`.
 fn checked(name: &str, number: u32, call: u64, message: &[u8]) -> Vec<u8> {
     let mut rest = Vec::with_capacity(12 + message.len());
     rest.put_u32_le(number);

@@ -79,7 +79,8 @@ impl Tls {
         })
     }
 
-    /// A request of a client with a damaged certificate, which must be refused.
+    /// A request of a client with a damaged certificate. It must be refused, unless the damage
+    /// changed nothing.
     async fn with_damaged_certificate(&self, address: SocketAddr, dice: &mut Dice) -> anyhow::Result<Outcome> {
         let mut chain = self.chain.to_vec();
         mutate::bytes(&mut chain, dice);

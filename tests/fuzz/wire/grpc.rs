@@ -16,11 +16,11 @@ use tonic::Code;
 use crate::dice::Dice;
 use crate::rig::Reach;
 
-/// Longest wait for an answer: then the call is given up.
+/// Longest time of a call. Then it is given up.
 const CALL_TIMEOUT: Duration = Duration::from_millis(400);
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of an answer that are read: then the call is given up.
+/// Most bytes of an answer that are read. After more, the call is given up.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// A gRPC call to be sent.
@@ -32,7 +32,8 @@ pub(crate) struct Call {
     /// Whether the request's stream is closed after the last message; if not, it stays open until
     /// the answer.
     pub(crate) ends: bool,
-    /// Whether the answer's body is read.
+    /// Whether the flow-control window is opened again as the answer's body arrives. If not, a long
+    /// body stalls.
     pub(crate) reads: bool,
 }
 
@@ -43,9 +44,10 @@ pub(crate) enum Answer {
     Status(Code, String),
     /// The HTTP status of an answer without a gRPC status.
     Http(u16),
-    /// The stream was reset, or the connection ended, for this reason.
+    /// The stream was reset, the connection ended, or no call could be made, for this reason.
     Reset(#[allow(dead_code, reason = "shown by Debug")] String),
-    /// There was no end of an answer in time: the method waits, or is a stream that stays open.
+    /// The answer did not end in time or within `ANSWER_BYTES_MAX`: the method waits, or is a
+    /// stream that stays open.
     Open,
 }
 
@@ -167,7 +169,8 @@ pub(crate) fn headers(dice: &mut Dice) -> Vec<(&'static str, String)> {
 const TIMEOUTS: &[&str] =
     &["1n", "0S", "50m", "99999999H", "100000000S", "-1S", "1", "S", "1x", "", "18446744073709551615S"];
 
-/// A message after its gRPC header (flag and length), which is wrong now and then.
+/// A message after its gRPC header (flag and length). Now and then the header is wrong, or the
+/// result is cut.
 pub(crate) fn framed(message: &[u8], dice: &mut Dice) -> Bytes {
     let mut framed = BytesMut::with_capacity(message.len() + 5);
     let lies = dice.once_in(24);

@@ -13,8 +13,8 @@ use crate::auth::by;
 use crate::cluster::{get_local, within};
 use crate::subscribe::client::{Subscriber, health};
 
-/// Time that is enough for a request at a held member (`auth::start_held`) to wait for its read. It
-/// must not be answered before the hold ends.
+/// Time for which requests at a held member (`auth::start_held`) must stay unanswered. It is enough
+/// for each of them to get as far as its read, which waits for the end of the hold.
 const REACHED: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]

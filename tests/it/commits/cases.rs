@@ -1,4 +1,4 @@
-//! The cases that hold on every member.
+//! Cases of commits. Each runs at one member, over gRPC or as JSON.
 
 use headwater::pb::headwater_v1 as pb;
 use headwater::pb::headwater_v1::entity_change::Kind;
@@ -25,7 +25,7 @@ pub async fn run_all(member: Member<'_>) {
     what_is_wrong_is_said(member).await;
 }
 
-/// The targets below which everything of a test lies.
+/// The targets that cover every key, resource, service and node of the test `name`.
 fn targets(name: &str) -> Vec<String> {
     vec![
         format!("/kv/{name}?recursive=true"),
@@ -35,7 +35,8 @@ fn targets(name: &str) -> Vec<String> {
     ]
 }
 
-/// All changes of targets after an index, as each running member tells them.
+/// All changes of `targets` after the log index `from`. Asserts that every running member returns
+/// the same ones.
 async fn history(member: Member<'_>, targets: &[String], from: u64) -> Vec<pb::CommandChanges> {
     let mut all = Vec::new();
     for index in member.cluster.running() {
@@ -50,7 +51,7 @@ async fn now(member: Member<'_>) -> u64 {
     member.read(&["/nodes"], None).await.unwrap().index
 }
 
-/// The id of a session, of a number.
+/// A session's id that is made from `number`.
 fn uuid(number: usize) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }

@@ -1,4 +1,5 @@
-//! The command `headwater commit`, and the instance of `examples/move.yaml` that moves back.
+//! The command `headwater commit`, also with `examples/move.yaml`, which moves an instance; and the
+//! undo of that move.
 
 use std::process::Stdio;
 
@@ -37,7 +38,7 @@ pub(super) async fn good(cluster: &Cluster, member: usize, args: &str) -> String
     ran.out
 }
 
-/// The log index that `headwater commit` prints.
+/// The log index in the output of `headwater commit`.
 pub(super) fn index(out: &str) -> u64 {
     out.strip_prefix("index ").and_then(|rest| rest.split(',').next()).unwrap().parse().unwrap()
 }

@@ -11,7 +11,7 @@ use headwater::types::Feature;
 
 use crate::cluster::{Cluster, wait_until};
 
-/// Waits until the version of the cluster has commits.
+/// Waits until every running member knows a cluster version that has commits.
 async fn ready(cluster: &Cluster) {
     wait_until("the version has commits", async || {
         cluster.running().all(|index| Feature::Commits.is_in(cluster.node(index).versions().cluster().version))

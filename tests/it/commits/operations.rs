@@ -18,7 +18,7 @@ pub fn put(key: &str, value: &str) -> pb::Operation {
     put_with(key, value, 0)
 }
 
-/// A put of a key that a lease holds.
+/// A put that attaches the key to the lease `lease`; 0 for no lease.
 pub fn put_with(key: &str, value: &str, lease: i64) -> pb::Operation {
     let (key, value) = (key.to_owned().into(), value.to_owned().into());
     operation(Op::Put(etcd::PutRequest { key, value, lease, ..Default::default() }))
@@ -28,7 +28,7 @@ pub fn delete(key: &str) -> pb::Operation {
     operation(Op::DeleteRange(etcd::DeleteRangeRequest { key: key.to_owned().into(), ..Default::default() }))
 }
 
-/// A removal of all keys with a prefix. It must not end in 0xff.
+/// A removal of all keys with a prefix. Panics if the prefix is empty.
 pub fn delete_prefix(prefix: &str) -> pb::Operation {
     let mut end = prefix.as_bytes().to_vec();
     *end.last_mut().expect("not empty") += 1;
@@ -48,7 +48,8 @@ pub fn artist(name: &str) -> pb::Operation {
     artist_if(name, "")
 }
 
-/// A write of an artist that must have this version.
+/// A write of an artist on the condition that its stored version is `version`; an empty one is no
+/// condition.
 pub fn artist_if(name: &str, version: &str) -> pb::Operation {
     let resource = pbresource::Resource {
         data: Some(artist_data(name)),
@@ -111,7 +112,7 @@ pub fn unchanged(target: &str, since: u64) -> pb::Condition {
     condition(target, Test::UnchangedSince(since))
 }
 
-/// A key must have this version, 0 for one that does not exist.
+/// The condition that a key has this version; 0 means that the key does not exist.
 pub fn version(key: &str, version: i64) -> pb::Condition {
     let compare = etcd::Compare {
         key: key.to_owned().into(),

@@ -1,5 +1,5 @@
-//! Every case on every kind of member, over both transports: one that leads, one that follows, one
-//! that was restarted, one whose state came from a snapshot.
+//! Every case on every kind of member, over both transports: the leader, a follower, a restarted
+//! member, and a member with a state from a snapshot.
 
 use super::operations::{commit, put};
 use super::{cases, ready};

@@ -1,4 +1,5 @@
-//! The command `headwater undo`: what comes back, what stays, and what is said before.
+//! The command `headwater undo`: the changes that it takes back, those that it leaves, and its
+//! questions and messages.
 
 use std::process::Stdio;
 
@@ -21,7 +22,7 @@ async fn commit(cluster: &Cluster, document: &str) -> u64 {
     index(&done.out)
 }
 
-/// An entity as `headwater show` prints it; empty if it is not there.
+/// The output of `headwater show` for an entity, as JSON; empty if the entity does not exist.
 async fn shown(cluster: &Cluster, path: &str) -> String {
     headwater(cluster, 0, &format!("show {path}?children=false -w json"), "").await.out
 }
@@ -120,7 +121,8 @@ async fn too_many_operations_are_named_before_it_asks() {
     assert_eq!(good(&cluster, 0, &format!("undo /kv/many --to {then} --yes")).await, "nothing to undo\n");
 }
 
-/// A person is asked at a terminal, which script(1) makes, and answers after something has changed.
+/// Runs `headwater undo` at a terminal, which script(1) makes. Its question is answered only after
+/// another write below the target, so the undo is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_made_meanwhile_is_not_undone() {
     let cluster = cluster().await;

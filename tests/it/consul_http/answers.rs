@@ -301,7 +301,8 @@ async fn services_are_reached_in_the_mesh_through_sidecars_and_gateways() {
     assert_eq!(get(&cluster, 0, "/v1/health/connect/billing").await.json, json!([]));
 }
 
-/// Some clients cannot leave a value out, and send zeros.
+/// Two weights of zero mean the default of 1, because some clients cannot leave weights out. A zero
+/// for Passing alone is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn weights_of_zero_are_one_wherever_they_come_from() {
     let cluster = Cluster::start(Settings::alone()).await;

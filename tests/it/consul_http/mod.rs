@@ -24,13 +24,13 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// `X-Consul-Index`: a blocking query with this index waits for a later change.
+    /// The header `X-Consul-Index`. A blocking query with this index waits for a later change.
     pub fn index(&self) -> u64 {
         let value = self.headers.get("x-consul-index").unwrap_or_else(|| panic!("no index: {self:?}"));
         value.to_str().unwrap().parse().unwrap()
     }
 
-    /// `headwater-index`: the log index of the state that was read, or that a write made.
+    /// The header `headwater-index`: the log index of the state that was read, or of the write.
     pub fn state(&self) -> u64 {
         let value = self.headers.get("headwater-index").unwrap_or_else(|| panic!("no state: {self:?}"));
         value.to_str().unwrap().parse().unwrap()

@@ -33,7 +33,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// `X-Consul-Index`.
+    /// The header `X-Consul-Index`. Panics without it.
     fn index(&self) -> u64 {
         self.headers["x-consul-index"].to_str().unwrap().parse().unwrap()
     }

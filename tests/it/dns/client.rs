@@ -60,7 +60,7 @@ pub(super) async fn udp(server: SocketAddr, question: &Message) -> Message {
     Message::from_vec(&udp_packet(server, &question.to_vec().unwrap()).await).unwrap()
 }
 
-/// A connection, by TCP or over another stream, for any number of questions.
+/// A DNS connection over TCP or another byte stream. It carries any number of questions.
 pub(super) struct Connection<S = TcpStream>(S);
 
 impl Connection {
@@ -78,13 +78,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.try_send(packet).await.unwrap();
     }
 
-    /// Sends a packet with its length; an error if the server has closed the connection.
+    /// Sends a packet behind its length. Returns an error if the connection is closed.
     pub(super) async fn try_send(&mut self, packet: &[u8]) -> std::io::Result<()> {
         let length = u16::try_from(packet.len()).unwrap();
         self.0.write_all(&[&length.to_be_bytes()[..], packet].concat()).await
     }
 
-    /// The next answer; `None` once the server has closed.
+    /// The next answer; `None` once the server has closed the connection.
     pub(super) async fn receive(&mut self) -> Option<Message> {
         let mut length = [0; 2];
         let mut answer = Vec::new();

@@ -86,7 +86,7 @@ impl Connection {
         within("an answer begins", answer).await.unwrap()
     }
 
-    /// Sends one body by POST, with headers, and reads the whole answer.
+    /// Sends one body by POST, with headers, and reads the whole answer, which must be JSON.
     pub async fn post_with(&mut self, path: &str, body: impl Into<Bytes>, headers: &[(&str, &str)]) -> Answer {
         let mut request = Request::builder().method(Method::POST).uri(path);
         for (name, value) in headers {

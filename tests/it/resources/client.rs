@@ -142,7 +142,7 @@ pub struct Watch {
     events: Streaming<pb::WatchEvent>,
 }
 
-/// An event of a watch. `End` is the end of the list at its beginning.
+/// An event of a watch. `End` is the end of the list with which the watch begins.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delivery {
     Upsert(pb::Resource),

@@ -22,7 +22,8 @@ impl Member<'_> {
     }
 }
 
-/// Runs every case twice: with reads of the member's own state, and with linearizable reads.
+/// Runs the cases twice: with reads of the member's own state, and with linearizable reads. Only
+/// the case of deletions runs once, at the end.
 pub async fn run_all(member: &Member<'_>) {
     let client = member.client();
     client.make_unit("default", "other").await;

@@ -40,7 +40,8 @@ fn bad_ids() -> Vec<(pb::Id, &'static str)> {
     ]
 }
 
-/// Equivalent ids of an artist in the default units, which are written in all legal ways.
+/// Ids of the same artist as `of`, which is in the default units: the units are written in every
+/// legal way.
 fn spellings(of: &pb::Id) -> Vec<pb::Id> {
     let units = |partition: &str, namespace: &str| {
         Some(pb::Tenancy { partition: partition.to_owned(), namespace: namespace.to_owned() })

@@ -1,4 +1,5 @@
-//! The cases that hold on every member.
+//! Cases of reads at points of the history, and of the history itself. Each runs at one member,
+//! over gRPC or as JSON.
 
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub async fn run_all(member: Member<'_>) {
     what_is_wrong_is_said(member).await;
 }
 
-/// The members that can be asked.
+/// All running members, `member` included, over the same transport.
 fn others(member: Member<'_>) -> impl Iterator<Item = Member<'_>> {
     member.cluster.running().map(move |index| Member { index, ..member })
 }
@@ -175,11 +176,12 @@ async fn a_live_stream_goes_on_anywhere(member: Member<'_>, name: &str) {
     assert!(tokio::time::timeout(SILENCE, stream.next()).await.is_err());
 }
 
-/// Bytes of a message that a client of gRPC takes by default.
+/// Longest message that a gRPC client accepts by default, bytes.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Reads one command of several messages up to its end. Returns its paths and the values before,
-/// and the position within it.
+/// Reads one command that comes in several messages, up to its end. Returns `PATH LENGTH` of each
+/// change (LENGTH in bytes, of the value before), and the position in the message before its last
+/// one.
 async fn parts(stream: &mut Changes) -> (Vec<String>, u64) {
     let (mut found, mut reached) = (Vec::new(), None);
     loop {

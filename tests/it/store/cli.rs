@@ -17,7 +17,7 @@ fn command(cluster: &Cluster, members: &[usize], args: &[&str]) -> Command {
     command
 }
 
-/// The output of a command, and its error if it fails.
+/// The standard output of a command; its standard error if it fails.
 async fn run(cluster: &Cluster, args: &[&str]) -> Result<String, String> {
     let ran = within("a command ends", command(cluster, &[0, 1, 2], args).output()).await.unwrap();
     let (out, error) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());

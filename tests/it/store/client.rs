@@ -118,7 +118,8 @@ impl Changes {
         Ok((commands, reached.expect("a stream says its position")))
     }
 
-    /// The next command of a live stream.
+    /// The next command of a live stream, which must be the only one of its message, and the
+    /// position in that message.
     pub async fn command(&mut self) -> (pb::CommandChanges, u64) {
         loop {
             let mut message = self.next().await.unwrap().expect("the stream goes on");
@@ -208,7 +209,7 @@ impl Member<'_> {
         }
     }
 
-    /// All changes of targets.
+    /// All commands that changed `target`.
     pub async fn changes(&self, target: &str) -> Vec<pb::CommandChanges> {
         self.history(of(target)).await.unwrap().rest().await.unwrap().0
     }
@@ -242,7 +243,7 @@ pub fn at_time(unix_ms: i64) -> Option<pb::Point> {
     Some(pb::Point { point: Some(pb::point::Point::UnixMs(unix_ms)), epoch: String::new() })
 }
 
-/// The name of the message and, for a key, its value.
+/// The value of a key, as text. For any other entity, the short name of its message.
 pub fn data(entity: &pb::Entity) -> String {
     let any = entity.data.as_ref().expect("an entity has data");
     let name = any.type_url.rsplit('/').next().unwrap();
@@ -257,7 +258,7 @@ pub fn shown(entities: &[pb::Entity]) -> Vec<String> {
     entities.iter().map(|entity| format!("{}={}", entity.path, data(entity))).collect()
 }
 
-/// `path before -> after` of each change of a command.
+/// `path before -> after` of each change of a command, with `-` for an absent entity.
 pub fn changes(command: &pb::CommandChanges) -> Vec<String> {
     let state = |state: &Option<pb::Entity>| state.as_ref().map_or("-".to_owned(), data);
     let shown = |change: &pb::EntityChange| {

@@ -99,8 +99,8 @@ impl Stream {
         self.try_next().await.unwrap().expect("the stream is open")
     }
 
-    /// The next `count` events, over several responses. Panics if another response comes, or more
-    /// events with the last one.
+    /// The next `count` events, over several responses. Panics at any other response, and if the
+    /// last one has more events than wanted.
     pub async fn events(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::new();
         while events.len() < count {

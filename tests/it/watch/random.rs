@@ -29,7 +29,7 @@ const FOLLOWER: i64 = 1;
 /// Id of a watcher that is cancelled repeatedly.
 const COMPANION: i64 = 2;
 
-/// Revisions that the writer tells the watchers.
+/// Revisions that the test sets and the watchers read.
 #[derive(Default)]
 struct Marks {
     /// The last revision of all; zero while writes continue.
@@ -154,7 +154,8 @@ async fn write(cluster: &Cluster, members: &[usize], random: &mut StdRng) {
     };
 }
 
-/// Appends to `log` all events after its last one, up to a write of its own, from one member.
+/// Writes a key, then appends to `log` all events after its last one, through that write, as one
+/// member delivers them.
 async fn read_on(cluster: &Cluster, log: &mut Vec<Event>) {
     let member = cluster.running().next().unwrap();
     let written = cluster.kv(member).put(put("key00", "mark")).await.unwrap().into_inner().header.unwrap().revision;

@@ -7,8 +7,8 @@ use headwater::pb::etcdserverpb::request_op::Request as Op;
 use super::client::{Follower, Seen, Via, View, show};
 use crate::cluster::{Cluster, put};
 
-/// The member and the transport that a case uses. The keys of the case are below a folder named
-/// `case`.
+/// The member and the transport that a case uses. The keys of the case are below the folder
+/// `CASE-VIA`, such as `w05-Grpc`.
 #[derive(Clone, Copy)]
 pub struct Member<'a> {
     pub cluster: &'a Cluster,

@@ -36,14 +36,14 @@ impl Replay {
         replay
     }
 
-    /// All pairs at a revision.
+    /// All pairs of the model at `revision`.
     pub(super) fn at(&self, revision: i64) -> &BTreeMap<Bytes, KeyValue> {
         let (_, pairs) =
             self.model.past.range(..=revision).next_back().expect("invariant: the first revision is there");
         pairs
     }
 
-    /// The revision after the entry at this log index.
+    /// The revision after the entry at this log index; 1 before the first entry.
     pub(super) fn revision_at(&self, index: LogIndex) -> i64 {
         self.revisions.range(..=index.get()).next_back().map_or(1, |(_, revision)| *revision)
     }

@@ -112,7 +112,7 @@ impl Leaders {
         }
     }
 
-    /// Appends an entry without effect: the one that a node requests when its applying is stuck.
+    /// Appends an entry without effect. A node whose applying is stuck requests such an entry.
     pub(super) fn write_blank(&mut self) {
         self.add(EntryPayload::Normal(EncodedCommand(bytes::Bytes::new())));
     }

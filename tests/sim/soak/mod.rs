@@ -38,7 +38,7 @@ const STEP_US_MAX: u64 = 8_000;
 const DELAY_US_MAX: u64 = 30_000;
 /// Most writes of clients in one step. A message has at most twice as many entries.
 const APPEND_ENTRIES_MAX: u64 = 20;
-/// Largest distance of the first entry of a repeated message from the node's next entry.
+/// Bound on the distance of a repeated message's first entry from the node's next entry, entries.
 const AGAIN_ENTRIES: u64 = 60;
 /// Most messages after which a healed node must have applied everything.
 const HEARTBEATS_MAX: usize = 400;

@@ -131,7 +131,7 @@ impl Node {
         Points { local, committed, applied: index(&metrics.last_applied) }
     }
 
-    /// Index of the next entry of its log.
+    /// Index after the last entry of the node's log; 0 for an empty log.
     pub(super) fn next(&self) -> u64 {
         self.raft.metrics().borrow_watched().last_log_index.map_or(0, |last| last + 1)
     }

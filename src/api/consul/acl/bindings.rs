@@ -79,7 +79,7 @@ pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     store(&call, read(&body, new_uuid())?, true).await
 }
 
-/// Replaces a binding rule.
+/// Replaces a binding rule, which must exist (else 404).
 pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing binding rule ID")?.to_owned();
@@ -109,7 +109,7 @@ pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     delete(&call, AclKey::Binding(id), KIND).await
 }
 
-/// Every binding rule; `?authmethod` narrows the list.
+/// Every binding rule; with `?authmethod`, those of the auth method with that name.
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Binding).await?;

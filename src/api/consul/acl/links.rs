@@ -125,8 +125,8 @@ pub(super) async fn read_ids(
     Ok(ids)
 }
 
-/// The links of a token or role, except those to roles ([`read_ids`]). Refused (400) if a link is
-/// invalid.
+/// The links of a token or role to policies, identities and templates. Links to roles are read by
+/// [`read_ids`]. Refused (400) if a link is invalid.
 pub(super) async fn read(call: &Call, body: &Object<'_>) -> Result<AclGrants, Refusal> {
     let mut grants =
         AclGrants { policies: read_ids(call, body, "Policies", AclKind::Policy).await?, ..AclGrants::default() };

@@ -4,7 +4,7 @@
 //! Owns the settings of auth methods of the kind `jwt`, and the binding of claims to links. The
 //! crate `jsonwebtoken` verifies signatures. Invariants: a JSON web token that does not verify
 //! gives no token, and the answer does not reveal which part of it was wrong; a token is made only
-//! if neither its method nor a binding rule has changed before its log entry is applied.
+//! if no right has changed between the check of the login and the apply of the token's log entry.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -38,7 +38,7 @@ const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("EdDSA", Algorithm::EdDSA),
 ];
 
-/// Allowed difference of clocks if a method sets none, seconds; Consul's default.
+/// Allowed difference of clocks if a method sets none or zero, seconds; Consul's default.
 const LEEWAY_S: u64 = 150;
 
 /// The settings of an auth method of the kind `jwt`.
@@ -47,9 +47,10 @@ pub(super) struct JwtConfig {
     algorithms: Vec<Algorithm>,
     issuer: String,
     audiences: Vec<String>,
-    /// From a claim (a JSON pointer or a name) to the name of an attribute that is one text.
+    /// The attributes that are one text: from a claim (a JSON pointer or a name) to the attribute's
+    /// name.
     values: BTreeMap<String, String>,
-    /// From a claim to the name of an attribute that is a list of texts.
+    /// The attributes that are lists of texts: from a claim to the attribute's name.
     lists: BTreeMap<String, String>,
     leeway_s: u64,
 }
@@ -125,8 +126,8 @@ impl JwtConfig {
         None
     }
 
-    /// The attributes of claims. Claims that are missing are left out; refused (403) if a claim
-    /// cannot be mapped to text.
+    /// The attributes that the settings map from claims. An attribute of a missing claim is left
+    /// out. Refused (403) if a claim cannot be mapped to text.
     fn attributes(&self, claims: &Map<String, Value>) -> Result<Attributes, Refusal> {
         let claims = Value::Object(claims.clone());
         let find = |path: &str| if path.starts_with('/') { claims.pointer(path) } else { claims.get(path) };
@@ -182,8 +183,8 @@ impl Attributes {
         json!({"value": self.values, "list": self.lists})
     }
 
-    /// The text with each `${value.NAME}` replaced by that attribute. `None` if there is no such
-    /// attribute, or another placeholder.
+    /// The text with each `${value.NAME}` replaced by that attribute. `None` if an attribute is
+    /// missing, or if the text has another placeholder.
     fn fill(&self, text: &str) -> Option<String> {
         let mut filled = String::new();
         let mut rest = text;
@@ -282,7 +283,8 @@ async fn prove(
 }
 
 /// The grants and the ids of roles that the binding rules of a method give for attributes. Refused
-/// (403) if there are none.
+/// (403) if there are none, or if an attribute makes an invalid name. A rule that names a missing
+/// attribute, role, policy or template gives nothing.
 async fn bind(
     call: &Call,
     ctx: &RequestContext,

@@ -87,7 +87,7 @@ pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     store(&call, read(&body, name)?, true).await
 }
 
-/// Replaces a method, which must exist.
+/// Replaces an auth method, which must exist (else 404).
 pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let name = call.rest("Missing auth method name")?.to_owned();
@@ -100,7 +100,7 @@ pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     store(&call, read(&body, name)?, false).await
 }
 
-/// A method by its name.
+/// An auth method by its name, with its settings.
 pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let name = call.rest("Missing auth method name")?.to_owned();
@@ -110,15 +110,15 @@ pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&show(&method, true)).meta(meta))
 }
 
-/// Removes a method with its binding rules. Its tokens are not valid any more; the leader removes
-/// them afterwards.
+/// Removes an auth method with its binding rules. The tokens of its logins are invalid at once; the
+/// leader removes them afterwards.
 pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let name = call.rest("Missing auth method name")?.to_owned();
     delete(&call, AclKey::Method(name), KIND).await
 }
 
-/// Every method, without its settings.
+/// Every auth method, without its settings.
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Method).await?;

@@ -26,7 +26,7 @@ use headwater_types::acl::{AclKey, AclRefusal, AclRow};
 use headwater_types::limits::ACL_DESCRIPTION_BYTES_MAX;
 use headwater_types::{Access, Refusal as Refused, Space};
 
-/// Refuses every request while Consul's ACLs are off.
+/// Refuses every request (401) while Consul's ACLs are off.
 fn require_enabled(call: &Call) -> Result<(), Refusal> {
     match call.node().acl().is_enabled() {
         true => Ok(()),
@@ -44,8 +44,8 @@ fn require_write(call: &Call) -> Result<(), Refusal> {
     call.require(&Right::whole(Space::Auth, Access::WRITE))
 }
 
-/// The refusal for an error of a change of an ACL row, in Consul's words. `kind` and `name` are
-/// those of the row.
+/// The refusal for an error of a change of an ACL row, in Consul's words. `kind` is the kind of the
+/// row, such as `Policy`; `name` is its name, or its id if it has no name.
 fn refused(error: NodeError, kind: &str, name: &str) -> Refusal {
     let NodeError::Refused(Refused::Acl(refusal)) = &error else { return error.into() };
     let text = match refusal {

@@ -66,7 +66,7 @@ pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     store(&call, read(&body, new_uuid())?, true).await
 }
 
-/// Replaces a policy, which must exist and not be builtin.
+/// Replaces a policy, which must exist (else 404) and not be builtin (else 400).
 pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing policy ID")?.to_owned();
@@ -106,7 +106,8 @@ async fn one(call: &Call, id: String) -> Result<Answer, Refusal> {
     Ok(call.answer(&show(&policy, true)).meta(meta))
 }
 
-/// Removes a policy. Tokens and roles that name it lose its rights.
+/// Removes a policy. Tokens and roles that name it lose its rights. Refused (400) for a builtin
+/// policy.
 pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing policy ID")?.to_owned();

@@ -60,7 +60,7 @@ pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     store(&call, role, true).await
 }
 
-/// Replaces a role, which must exist.
+/// Replaces a role, which must exist (else 404).
 pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing role ID")?.to_owned();

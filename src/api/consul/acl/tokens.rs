@@ -57,7 +57,7 @@ pub(super) fn show(token: &AclToken, names: &Names, secret: Option<&str>) -> Map
 }
 
 /// Makes the first token, which has all rights. Refused (403) after the first time, unless the
-/// settings permit another.
+/// settings permit another bootstrap.
 pub(crate) async fn bootstrap(call: Call) -> Result<Answer, Refusal> {
     super::require_enabled(&call)?;
     let json = call.json_or_nothing()?;
@@ -185,8 +185,9 @@ pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     store(&call, token, &secret).await
 }
 
-/// Replaces a token except its secret, auth method, locality, creation and expiry, which never
-/// change. With `/clone` at the end of the path, copies the token instead.
+/// Replaces the description and the links of a token, which must exist (else 404). Its secret, auth
+/// method, locality, creation and expiry never change. With `/clone` at the end of the path, copies
+/// the token instead.
 pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let accessor = call.rest("Missing token ID")?.to_owned();
@@ -278,7 +279,8 @@ fn own_secret<'a>(call: &'a Call, token: &AclToken) -> Option<&'a str> {
     (hash_secret(secret) == token.secret).then_some(secret)
 }
 
-/// Adds the token's roles, and the policies of the token and its roles, each in full.
+/// Adds to `body` the token's roles, and the policies of the token and its roles, each in full.
+/// Also adds the default policy of the ACLs.
 async fn expand(call: &Call, body: &mut Map<String, Value>, token: &AclToken) -> Result<(), Refusal> {
     let (mut policies, mut roles) = (Vec::new(), Vec::new());
     let mut ids = token.grants.policies.clone();
@@ -310,7 +312,8 @@ async fn expand(call: &Call, body: &mut Map<String, Value>, token: &AclToken) ->
     Ok(())
 }
 
-/// The token of the request; the anonymous one if the request has none.
+/// The token of the request; the anonymous token if the request has none. Refused (403) if the
+/// token is unknown.
 pub(crate) async fn own(call: Call) -> Result<Answer, Refusal> {
     super::require_enabled(&call)?;
     call.node().learn_token(&call.context()?).await;
@@ -321,7 +324,8 @@ pub(crate) async fn own(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&show(&found.token, &names, secret)))
 }
 
-/// Removes a token. Refused (400) for the request's own token and the anonymous one.
+/// Removes a token, which must exist (else 404). Refused (400) for the request's own token and the
+/// anonymous one.
 pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let accessor = call.rest("Missing token ID")?.to_owned();

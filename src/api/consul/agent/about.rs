@@ -1,4 +1,4 @@
-//! Identity of this agent, and the members.
+//! The identity and version of this agent, and the members of the cluster as Serf shows them.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -17,8 +17,8 @@ use headwater_types::{Access, Space};
 const CONSUL_COMPATIBLE_VERSION: &str = "1.21.0";
 const HEADWATER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Serf's number for a member that is alive. Only this member and the leader are shown so: this
-/// member does not know the state of the others.
+/// Serf's number for a member that is alive. Only this member and the leader get it: this member
+/// does not know the state of the others.
 const ALIVE: u8 = 1;
 /// Serf's number for a member of unknown state.
 const UNKNOWN: u8 = 0;

@@ -13,11 +13,11 @@ use super::{AgentServices, check_to_write, deregister, register, service_for};
 use headwater_types::Access;
 use headwater_types::catalog::{Check, CheckGuard, CheckStatus, DeregistrationTarget, Registration};
 
-/// Attempts to write one report, count. An attempt fails if the check is written between its read
-/// and its write.
+/// Most attempts to write one report, count. An attempt fails if another request writes the check
+/// between this one's read and write.
 const UPDATE_ATTEMPTS: usize = 8;
 
-/// The checks of this agent by id, as far as the request may see them.
+/// The checks of this agent that the request may see and that match `?filter`, by id.
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::CHECK)?;
     let mut local = AgentServices::read(&call).await?;
@@ -28,7 +28,8 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&checks))
 }
 
-/// Registers a check of this node or of one of its services. Refused unless it is a TTL check.
+/// Registers a check of this node or of one of its services. Refused (400) unless it is a TTL
+/// check.
 pub(crate) async fn add(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -47,8 +48,8 @@ pub(crate) async fn add(call: Call) -> Result<Answer, Refusal> {
     register(&call, Registration { checks: vec![check], keep_statuses: true, ..Registration::default() }).await
 }
 
-/// Refuses a check that nothing would run: it would stay critical for ever, as if its service were
-/// down.
+/// Refuses (400) a check other than a TTL check: nothing would run it, and it would stay critical
+/// for ever.
 pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
     match check.type_.as_str() {
         "ttl" => Ok(()),
@@ -60,7 +61,7 @@ pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
     }
 }
 
-/// Removes a check.
+/// Removes a check of this agent.
 pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?.to_owned();
     check_to_write(&call, &id).await?;
@@ -95,8 +96,9 @@ pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     update_ttl(&call, status, output).await
 }
 
-/// Writes the status of a TTL check, on condition that the check is unchanged since its read;
-/// retries if it has changed. A report that repeats the stored one only restarts the TTL.
+/// Writes the status and the output of a TTL check, on condition that the check is unchanged since
+/// its read; retries if it has changed. A report that repeats the stored one restarts the TTL
+/// without a log entry. Refused (400) if the check has no TTL.
 async fn update_ttl(call: &Call, status: CheckStatus, output: String) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?;
     let mut attempt = 1;

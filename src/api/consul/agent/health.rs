@@ -1,5 +1,5 @@
-//! The state of this agent's services. It is also the status code: 200 passing, 429 warning, 503
-//! critical or in maintenance, 404 unknown.
+//! The state of this agent's services. The status code of an answer also tells it: 200 passing, 429
+//! warning, 503 critical or in maintenance, 404 unknown.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -12,7 +12,8 @@ use super::{AgentServices, maintenance, require_stored};
 use headwater_types::Access;
 use headwater_types::catalog::{Check, CheckStatus, Service, canonical};
 
-/// The worst state among an instance's checks and those of its node. Ordered from best to worst.
+/// The worst state among the checks of an instance and of its node; passing without any check.
+/// Ordered from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum HealthState {
     Passing,
@@ -78,7 +79,8 @@ fn answer(call: &Call, health_state: HealthState, body: &impl Serialize) -> Answ
     answer.status(health_state.code()).reason(health_state.word())
 }
 
-/// All instances of a service name, each with its state. The status code is that of the worst one.
+/// All instances of a service on this agent, each with its state. The status code is that of the
+/// worst one; 404 if there are none.
 pub(crate) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     let local = AgentServices::read(&call).await?;
     let asked = call.rest("Missing service Name")?.to_owned();
@@ -92,7 +94,7 @@ pub(crate) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     Ok(answer(&call, worst, &bodies))
 }
 
-/// One instance by id, with its state.
+/// One instance of this agent by its id, with its state. 404 if there is none.
 pub(crate) async fn by_id(call: Call) -> Result<Answer, Refusal> {
     let local = AgentServices::read(&call).await?;
     let id = call.rest("Missing service id")?;

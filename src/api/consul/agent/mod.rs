@@ -58,16 +58,16 @@ fn no_service(id: &str) -> Refusal {
     ))
 }
 
-/// One service of this agent, for a request that needs the right `access` to it. 403 without that
-/// right; but 404, as for a missing service, if the request may not even read it.
+/// One service of this agent, for a request that needs `access` to it. 404 if it does not exist, or
+/// if the request may not even read it; 403 if the request lacks `access` only.
 async fn service_for(call: &Call, id: &str, access: Access) -> Result<Arc<Service>, Refusal> {
     let found = service(call, id).await?;
     require_stored(call, &Right::service(&found.name, access), || no_service(id))?;
     Ok(found)
 }
 
-/// Refuses a request without `right`, which is about a stored row: with 403, or with `absent`, as
-/// for a missing row, if the request may not even read the row.
+/// Refuses a request without `right`, which is a right to a stored row. The refusal is 403; or
+/// `absent`, the refusal for a missing row, if the request may not even read the row.
 fn require_stored(call: &Call, right: &Right<'_>, absent: impl FnOnce() -> Refusal) -> Result<(), Refusal> {
     let authorizer = call.authorizer()?;
     if right.is_given_by(&authorizer) {
@@ -91,9 +91,9 @@ fn no_check(id: &str) -> Refusal {
     Refusal::not_found(format!("Unknown check ID {id:?}. Ensure that the check ID is passed, not the check name."))
 }
 
-/// One check of this agent, for a request that writes it. That needs the right to the check's
-/// service, or to its node if it has none. 403 without that right; but 404, as for a missing check,
-/// if the request may not even read it.
+/// One check of this agent, for a request that writes it. That needs the write right to the check's
+/// service, or to its node if it has none. 404 if it does not exist, or if the request may not even
+/// read it; 403 if the request lacks the write right only.
 async fn check_to_write(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
     let found = check(call, id).await?;
     let right = match found.service_id.is_empty() {
@@ -107,12 +107,12 @@ async fn check_to_write(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
 /// How a registration treats this agent's node of the catalog.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EntryChange {
-    /// The node exists, and stays as it is.
+    /// The node exists, and the registration does not change it.
     Keep,
-    /// The node did not exist when it was read, and is created. If it exists by now, it stays as it
-    /// is.
+    /// The node did not exist when it was read: the registration creates it. If another request has
+    /// created it meanwhile, it stays as it is.
     Create,
-    /// The node exists with another address, and gets this member's.
+    /// The node exists with this member's id and another address: it gets this member's address.
     Move,
 }
 

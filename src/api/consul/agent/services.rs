@@ -15,10 +15,10 @@ use super::{AgentServices, deregister, register, service_for};
 use headwater_types::Access;
 use headwater_types::catalog::{DeregistrationTarget, Registration};
 
-/// Header with a hash of the answered service: a change of the service changes it.
+/// Header with a hash of the service in the answer: a change of the service changes it.
 const X_CONSUL_CONTENT_HASH: HeaderName = HeaderName::from_static("x-consul-contenthash");
 
-/// The services of this agent by id, as far as the request may see them.
+/// The services of this agent that the request may see and that match `?filter`, by id.
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let mut local = AgentServices::read(&call).await?;
@@ -46,8 +46,8 @@ pub(crate) async fn one(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&body).header(X_CONSUL_CONTENT_HASH, header))
 }
 
-/// Registers a service with its checks. Refused if one is not a TTL check, or if it has a
-/// `SidecarService`.
+/// Registers a service with its checks. Refused (400) if a check is not a TTL check, or if the
+/// service has `Connect.SidecarService`. With `?replace-existing-checks`, removes its other checks.
 pub(crate) async fn add(call: Call) -> Result<Answer, Refusal> {
     let replace_checks = call.query.switch("replace-existing-checks")?;
     let json = call.json()?;
@@ -92,7 +92,7 @@ pub(crate) async fn add(call: Call) -> Result<Answer, Refusal> {
     register(&call, registration).await
 }
 
-/// Removes a service with its checks.
+/// Removes a service of this agent with its checks.
 pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     service_for(&call, &id, Access::WRITE).await?;

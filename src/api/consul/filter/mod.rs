@@ -19,7 +19,7 @@ use headwater_types::limits::{CONSUL_FILTER_BYTES_MAX, CONSUL_FILTER_PATTERN_BYT
 use parse::{Match, Op, Parsed};
 use shape::Shape;
 
-/// A filter of elements of one shape. `None`: every element passes.
+/// A filter of elements of one shape; `None` if every element passes.
 #[derive(Debug)]
 pub(super) struct Filter(Option<Expression>);
 
@@ -57,7 +57,7 @@ impl Filter {
         read_all(std::iter::once(text), shape).map(Self)
     }
 
-    /// Whether there is no expression, so that every element passes.
+    /// Whether the filter has no expression, so that every element passes.
     pub(super) fn takes_all(&self) -> bool {
         self.0.is_none()
     }
@@ -79,8 +79,8 @@ impl Filter {
     }
 }
 
-/// Reads expressions, joined by `and`; `None` if all are blank. The limits on bytes and on regular
-/// expressions apply to all of them together.
+/// Reads expressions and joins them by `and`; `None` if all are blank. The limits on bytes and on
+/// regular expressions apply to all of them together.
 fn read_all<'a>(texts: impl Iterator<Item = &'a str>, shape: Shape) -> Result<Option<Expression>, String> {
     let (mut all, mut bytes, mut patterns_left) = (None, 0, CONSUL_FILTER_PATTERNS_MAX);
     for text in texts.filter(|text| !text.trim().is_empty()) {
@@ -154,8 +154,9 @@ impl Expression {
     }
 }
 
-/// Whether the test, negated if `is_negated` is set, holds for the value at the path. In a list, it
-/// must hold for the value of at least one element.
+/// Whether the test, negated if `is_negated` is set, holds for the value at the path. A number in
+/// the path picks one element of a list; if the list has no such element, only a negated test
+/// holds. Any other name is looked up in all elements, and the test must hold for at least one.
 fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_negated: bool) -> bool {
     let Some((name, rest)) = path.split_first() else { return test.holds(shape, value) != is_negated };
     let Some(next) = shape.step(name) else { return is_negated };

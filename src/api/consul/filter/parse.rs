@@ -17,7 +17,7 @@
 
 use headwater_types::limits::CONSUL_FILTER_DEPTH_MAX;
 
-/// An expression as it was written, not yet checked against a shape.
+/// A parsed expression, not yet checked against a shape.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Parsed {
     Or(Box<Parsed>, Box<Parsed>),
@@ -60,7 +60,7 @@ enum Token {
     NotEqual,
 }
 
-/// Parses an expression. The error text is the reason why it is invalid.
+/// Parses a whole expression, which must not be blank. The error is the reason why it is invalid.
 pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     let tokens = tokens(text)?;
     let mut parser = Parser { tokens: &tokens, at: 0, depth: 0 };
@@ -102,8 +102,8 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-/// A string in double quotes with Go's escapes, or in back quotes without escapes, at the beginning
-/// of `rest`; with its length in `rest`, bytes.
+/// The string at the beginning of `rest`, with its length in `rest`, bytes. It stands in double
+/// quotes with escapes as in Go, or in back quotes without escapes.
 fn string(rest: &str, quote: char) -> Result<(Token, usize), String> {
     let inner = &rest[1..];
     if quote == '`' {

@@ -7,13 +7,13 @@ pub(crate) enum Shape {
     Text,
     Number,
     Flag,
-    /// A list of texts, tested with `in` and `contains`.
+    /// A list of texts, tested with `in`, `contains` and `is empty`.
     Texts,
-    /// Values of one shape, by keys that the client chose.
+    /// Values of one shape, by keys that clients chose.
     Map(&'static Shape),
     /// Named members, each with its shape.
     Struct(&'static [(&'static str, Shape)]),
-    /// Elements of one shape; a test holds if it holds for at least one of them.
+    /// A list of elements of one shape. A test holds if it holds for at least one of them.
     List(&'static Shape),
     /// Free-form JSON of the client.
     Open,
@@ -92,7 +92,7 @@ pub(crate) const SERVICE: Shape = Struct(&[
     ("ModifyIndex", Number),
 ]);
 
-/// A check.
+/// A check, as `/v1/health/node/`, `/v1/health/checks/`, `/v1/health/state/` and the agent list it.
 pub(crate) const CHECK: Shape = Struct(&[
     ("Node", Text),
     ("CheckID", Text),
@@ -155,8 +155,8 @@ pub(crate) const GATEWAY_SERVICE: Shape = Struct(&[
 ]);
 
 impl Shape {
-    /// The shape of the member or key `name`, or of the elements of a list that the name stands
-    /// for. `None` if there is no such member.
+    /// The shape of the member or key `name`. In a list, a number stands for one element; any other
+    /// name is that of a member of the elements. `None` if there is no such member.
     pub(super) fn step(&self, name: &str) -> Option<Shape> {
         match self {
             Struct(members) => members.iter().find(|(known, _)| *known == name).map(|(_, shape)| *shape),

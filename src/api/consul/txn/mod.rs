@@ -58,8 +58,8 @@ struct FaultBody {
     what: String,
 }
 
-/// Carries out operations, all or none. 409 with the errors if one fails, or is not permitted. A
-/// transaction of reads alone is not written to the log.
+/// Carries out operations, all or none. The answer is 409 with the errors if an operation fails or
+/// is not permitted. A transaction of reads alone is not written to the log.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let ops = read(&call.json()?)?;
     let names: Vec<String> = ops.iter().map(describe).collect();
@@ -105,8 +105,8 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     Ok(answer.at(done.index))
 }
 
-/// The answer (409) to a transaction with operations that the token may not carry out: an error for
-/// each. `None` if the token may carry out all.
+/// The answer (409) to a transaction with operations that the token may not carry out, with an
+/// error for each of them. `None` if the token may carry out all.
 async fn denied(call: &Call, ops: &[TxnOp]) -> Result<Option<Answer>, Refusal> {
     let faults = rights::txn_faults(call, ops).await?;
     if faults.is_empty() {

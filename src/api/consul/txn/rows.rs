@@ -19,7 +19,7 @@ const VERBS: [(&str, CatalogVerb); 5] = [
     ("delete-cas", CatalogVerb::DeleteCas),
 ];
 
-/// The name of a verb in JSON.
+/// The name of a verb, as JSON spells it.
 pub(super) fn name(verb: CatalogVerb) -> &'static str {
     VERBS.iter().find(|(_, known)| *known == verb).expect("invariant: every verb is listed").0
 }

@@ -16,7 +16,7 @@ const EVENTS: u32 = 11;
 
 /// Change number `position` of its commit, encoded as one `events` field of a `WatchResponse`. The
 /// bytes are kept with the commit for all streams, once with `prev_kv` and once without. With
-/// `prev_kv`, the caller has already stored the pair before the change.
+/// `prev_kv`, the caller must have resolved the predecessors of the commit before.
 pub(super) fn event(item: &Item<Kv>, position: usize, prev_kv: bool) -> Bytes {
     let commit = item.commit();
     let event = &commit.events()[position];
@@ -37,8 +37,9 @@ fn message(event: &KvEvent, prev: Option<&KeyValue>) -> mvccpb::Event {
     mvccpb::Event { r#type: kind.into(), kv: Some(key_value(event.kv.clone())), prev_kv: prev.cloned().map(key_value) }
 }
 
-/// One response, or several of less than `bytes_max` if it is large and may be split (spec: etcd
-/// §2.1). One event is never split.
+/// One response with the events, or several if it would have `bytes_max` bytes or more and may be
+/// split (spec: etcd §2.1). Each of several has less than `bytes_max` bytes, unless one event alone
+/// is larger. All but the last are marked as fragments. An event is never split.
 pub(super) fn responses(
     head: pb::WatchResponse,
     events: EncodedFields,

@@ -1,8 +1,8 @@
 //! `etcdserverpb.Watch` (spec: etcd §2): any number of watchers on one stream.
 //!
-//! [`stream`] is one client's stream, [`watcher`] one watcher on it. Events are pulled from the
-//! feed when the client takes them: a client that stops reading costs an entry in a list, and one
-//! response that is ready.
+//! [`stream`] is one client's stream, [`watcher`] one watcher on it. A stream reads events from the
+//! feed only after its client has taken the earlier ones. A client that stops reading costs its
+//! position in the feed, and the responses of one read.
 
 mod encode;
 mod stream;

@@ -24,8 +24,8 @@ use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater_types::{Access, KeyRange, LogIndex, Refusal, Revision, Space};
 
-/// The id of responses that are about no watcher: answers to progress requests, and to create
-/// requests that are refused.
+/// The id in responses about no watcher: answers to progress requests, and refusals of create
+/// requests. A refusal below the compaction point has the id that the watch would have had.
 const INVALID_WATCH_ID: i64 = -1;
 
 /// One client's stream.
@@ -42,18 +42,19 @@ pub(crate) struct WatchStream {
     /// Watchers that may be readable, in the order of their turns.
     raised: VecDeque<u64>,
     progress: Option<Progress>,
-    /// Number of progress requests that came during `progress`; they wait for a point of their own.
+    /// Number of progress requests that came after `progress` had begun. They get an answer of
+    /// their own after it.
     asked: usize,
-    /// Set once a watcher wants to be notified of progress.
+    /// Timer of progress notifications; `None` until a watcher wants them.
     ticker: Option<Interval>,
     /// Whether the ticker has ticked during a wait, and the tick is not handled yet.
     has_ticked: bool,
-    /// Log index of the last change of rights by which the watchers were judged.
+    /// Log index of the newest change of rights that the last judgement of the watchers knew.
     judged: LogIndex,
 }
 
-/// Progress requests that are not yet answered. Until then nothing after the point is sent, so that
-/// the answer never names a revision older than an event before it.
+/// Progress requests that are not yet answered. Until the answer, no event after `point` is sent:
+/// the answer never names an older revision than an event that was sent before it.
 struct Progress {
     /// The point that every watcher must reach.
     point: StatePoint,
@@ -221,8 +222,9 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Checks that the principal may watch `range`. Returns the context of the watch. The stream
-    /// keeps its principal after the token has expired.
+    /// Waits until this node may answer, and checks that the principal may watch `range`. Returns
+    /// the context of the watch. The stream keeps its principal: it stays authenticated after a
+    /// token of etcd's Auth has expired.
     async fn settled(&mut self, range: &KeyRange) -> Result<RequestContext, NodeError> {
         let context = self.context.within_stream(self.options.request_timeout);
         self.node.wait_ready(&context).await?;
@@ -232,7 +234,8 @@ impl WatchStream {
         Ok(context)
     }
 
-    /// Cancels the watchers without a right, and drops their frames, if any rights have changed.
+    /// If any rights have changed, cancels the watchers whose range the principal may not read any
+    /// more, and drops their unsent frames.
     fn reauthorize(&mut self, out: &mut Outbox) -> Result<(), StreamEnd> {
         let changed = self.node.rights_changed();
         if changed == self.judged {
@@ -287,7 +290,9 @@ impl WatchStream {
         }
     }
 
-    /// Pushes responses with a watcher's unread events.
+    /// Reads a watcher's next events and pushes them as responses. While a progress answer is
+    /// unfinished, reads up to its point only. Cancels a watcher that has ended. An error ends the
+    /// whole stream.
     async fn read(&mut self, token: u64, out: &mut Outbox) -> Result<(), StreamEnd> {
         let Some(watcher) = self.watchers.get_mut(&token) else { return Ok(()) };
         let through = match &mut self.progress {
@@ -347,9 +352,9 @@ impl WatchStream {
     }
 
     /// Answers the progress requests if every watcher has reached their point. Otherwise the
-    /// watchers behind it read on. If one is catching up or begins at a later revision, the
-    /// requests are dropped and the client must repeat them (spec: etcd §2.1). Returns whether
-    /// there is more to do now.
+    /// watchers behind it read on. The requests are dropped, and the client must repeat them, if
+    /// there is no watcher, or one is catching up behind the point or begins at a later revision
+    /// (spec: etcd §2.1). Returns whether there is more to do now.
     fn answer_progress(&mut self, out: &mut Outbox) -> bool {
         let Some(Progress { point, stopped, requests }) = self.progress.take() else { return false };
         let mut pending = Vec::new();
@@ -378,7 +383,8 @@ impl WatchStream {
         goes_on
     }
 
-    /// Notifies idle watchers of progress, if they want it and have sent everything.
+    /// Sends a notification of progress to each watcher that wants it and sent no event since the
+    /// last tick. Leaves out watchers with unread events, or with a start in the future.
     fn notify_progress(&mut self, out: &mut Outbox) {
         let point = self.node.follow().published();
         let mut idle = Vec::new();

@@ -13,8 +13,8 @@ use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};
 
 /// Limit of the revisions in one response, count (etcd replays at most 1000 at a time).
 const BATCH_REVISIONS_MAX: usize = 1000;
-/// Limit of the changes in one response with their previous pairs, bytes as the feed counts them;
-/// one revision always fits.
+/// Size at which a response takes no further revision: its changes, with their previous pairs if
+/// asked for, bytes as the feed counts them. The last revision may exceed it.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// Cancel reason of a watch of an empty range (spec: etcd §2.1).
@@ -76,8 +76,8 @@ pub(super) struct Watcher {
     pub(super) id: i64,
     pub(super) options: WatchOptions,
     watch: KeyWatch,
-    /// Items that were read and did not fit the last response with their previous pairs. Without
-    /// these pairs they fit one response.
+    /// Items that were read, and with their previous pairs did not fit into the last response. The
+    /// next read begins with them. Without these pairs they fit into one response.
     held: VecDeque<Item<Kv>>,
     /// Whether no event was sent since the last tick of progress.
     pub(super) is_idle: bool,
@@ -87,8 +87,8 @@ pub(super) struct Watcher {
 pub(super) struct Batch {
     /// The encoded events; empty if there are none or all were filtered out.
     pub(super) events: EncodedFields,
-    /// The revision for the header: that of the last change that was read, or the store's while the
-    /// watcher catches up.
+    /// The revision for the header: that of the last change that was read (0 if none was), or the
+    /// store's while the watcher catches up.
     pub(super) revision: Revision,
     /// Whether another read may find more events at once.
     pub(super) more: bool,

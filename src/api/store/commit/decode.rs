@@ -103,8 +103,8 @@ impl From<Invalid> for Status {
     }
 }
 
-/// Verbs of Consul's keys, by their names in Consul's transactions. Those that read values are none
-/// of a commit.
+/// The verbs of Consul's keys that a commit may have, by their names in Consul's transactions.
+/// Verbs that return values are not among them.
 const VERBS: [(&str, KvVerb); 10] = [
     ("set", KvVerb::Set),
     ("cas", KvVerb::Cas),
@@ -122,7 +122,8 @@ fn verbs() -> String {
     VERBS.map(|(name, _)| name).join(", ")
 }
 
-/// The request of a message. `own_node` is the node of sessions that name none.
+/// Decodes a commit. `own_node` becomes the node of sessions that name none. `ops_max` is the
+/// largest number of conditions, and of operations.
 pub(super) fn request(message: pb::CommitRequest, own_node: &str, ops_max: usize) -> Result<CommitRequest, Invalid> {
     let pb::CommitRequest { conditions, operations, idempotency_key } = message;
     if operations.is_empty() {
@@ -175,7 +176,7 @@ fn condition(condition: pb::Condition) -> Result<CommitCondition, InvalidConditi
 }
 
 /// The entity of a target. `None` for one that no commit changes, such as a member, and for one
-/// that needs `recursive=true`.
+/// that can be named only with `recursive=true`.
 fn entity(entity: &Entity) -> Option<CommitEntity> {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     let keys = || entity.name.split('/').map(|part| key_of(part).ok().and_then(text)).collect::<Option<Vec<_>>>();

@@ -7,7 +7,7 @@ use headwater_proto::pb::{etcdserverpb, pbresource};
 use headwater_types::commit::{CommitDone, CommitResult};
 use headwater_types::resource::ResourceDeletion;
 
-/// The part of an operation that decides about the message of its result.
+/// The kind of an operation, as far as the message of its result depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Status,
@@ -25,7 +25,8 @@ pub(super) fn kinds(request: &pb::CommitRequest) -> Vec<Kind> {
     request.operations.iter().map(kind).collect()
 }
 
-/// The answer. Each result is of the kind of its operation.
+/// The answer to a commit. `kinds` are those of its operations, in order: they choose the message
+/// of each result.
 pub(super) fn response(done: CommitDone, kinds: &[Kind]) -> pb::CommitResponse {
     let results = done.results.into_iter().enumerate();
     pb::CommitResponse {

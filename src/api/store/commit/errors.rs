@@ -19,7 +19,7 @@ const HEADWATER_CONDITION: HeaderName = HeaderName::from_static("headwater-condi
 /// On an error about an operation: its number, from 0.
 const HEADWATER_OPERATION: HeaderName = HeaderName::from_static("headwater-operation");
 /// On the error for a condition that does not hold: the log index of the newest change that it
-/// looked at.
+/// looked at; zero if there is none, and for a key to compare.
 const HEADWATER_CHANGED: HeaderName = HeaderName::from_static("headwater-changed-index");
 
 /// Names the condition that a status is about.
@@ -32,7 +32,8 @@ pub(super) fn name_operation(status: &mut Status, number: u32) {
     status.metadata_mut().as_mut().insert(HEADWATER_OPERATION, HeaderValue::from(number));
 }
 
-/// The status of an error.
+/// The gRPC status of a failed commit. It names the condition or operation that is at fault, if one
+/// is.
 pub(super) fn status(error: &CommitError) -> Status {
     match error {
         CommitError::Node(error) => node(error),
@@ -105,7 +106,7 @@ fn failed(fault: CommitFault) -> Status {
     }
 }
 
-/// Code and text of the refusal of an operation.
+/// Code and text of the refusal of an operation, as in the API that the operation belongs to.
 fn refused(refusal: Refusal) -> (Code, String) {
     match refusal {
         Refusal::Resource(refusal) => (resource::refusal_code(refusal), refusal.to_string()),

@@ -29,18 +29,18 @@ pub(crate) use node::{Content, Location, Problem, YamlEntry, YamlNode, documents
 pub(super) use plan::{Planned, plan};
 pub(crate) use plan::{named, plan_one};
 
-/// A file as it was read.
+/// The text of a file or of standard input, as it was read.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// Name of the file in messages.
     pub(crate) name: String,
-    /// Folder in which the files are searched that the manifest names; `None` for standard input.
+    /// Folder to which the paths in the manifest are relative; `None` for standard input.
     pub(crate) folder: Option<PathBuf>,
     pub(crate) text: String,
 }
 
 impl Source {
-    /// The text of a problem, with its file.
+    /// The text of `problem`, with this file and the position in it.
     pub(crate) fn located(&self, problem: Problem) -> String {
         Located { file: self.name.as_str().into(), problem }.to_string()
     }
@@ -63,11 +63,12 @@ impl fmt::Display for Located {
     }
 }
 
-/// Endings of files that are read from a folder.
+/// Endings of the files that count as manifests in a folder.
 const ENDINGS: &[&str] = &["yaml", "yml", "json"];
 
-/// Reads the arguments of `-f`: files, folders (their manifests, without subfolders), or `-`. Commits
-/// in folders are left out, with a note on standard error.
+/// Reads the arguments of `-f`: files, folders (their manifests, without subfolders), or `-` for
+/// standard input. Commits in folders are left out, with a note on standard error. A folder without
+/// a manifest is an error.
 pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
     let mut sources = Vec::new();
     for name in names {
@@ -97,7 +98,7 @@ pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
     Ok(sources)
 }
 
-/// Reads one file, or standard input.
+/// Reads one file, or standard input if `name` is `-`. A folder is an error.
 pub(crate) fn read_one(name: &str) -> Result<Source, CliError> {
     if Path::new(name).is_dir() {
         return Err(CliError::Usage(format!("{name} is a folder: name one file")));

@@ -76,7 +76,7 @@ impl serde::de::Error for Problem {
     }
 }
 
-/// The documents of a file; empty ones are left out.
+/// The documents of a file; empty ones are left out. An error is the first mistake in its syntax.
 pub(crate) fn documents(text: &str) -> Result<Vec<YamlNode>, Problem> {
     let mut options = Options::default();
     // `yes` and `no` are texts, not booleans.

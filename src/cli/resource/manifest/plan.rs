@@ -11,18 +11,18 @@ use crate::resource::catalogue::{Catalogue, KnownType};
 use headwater_client::controller::wire;
 use headwater_types::resource::{Any, Resource, ResourceId, Scope, Tenancy, Type, TypeName, check_name};
 
-/// A resource described by a file.
+/// A resource that a document of a file describes.
 #[derive(Debug)]
 pub(in crate::resource) struct Planned {
     file: Rc<str>,
     location: Location,
     pub(in crate::resource) resource: Resource,
-    /// The version that the stored resource must have; empty if the file has none.
+    /// The version that the stored resource must have; empty for any.
     pub(in crate::resource) version: String,
 }
 
 impl Planned {
-    /// `file:line`.
+    /// `FILE:LINE` of the document that describes it.
     pub(in crate::resource) fn at(&self) -> String {
         format!("{}:{}", self.file, self.location.line)
     }
@@ -30,7 +30,7 @@ impl Planned {
 
 /// The resources of all files in the order in which they can be written: types first, then units of
 /// tenancy, then owners before their children. The catalogue gets the types that the files
-/// register.
+/// register. An error has all problems, in the order of the files.
 pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -> Result<Vec<Planned>, Vec<Located>> {
     let mut problems = Vec::new();
     let mut drafts = Vec::new();
@@ -96,8 +96,9 @@ pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -
     Err(problems)
 }
 
-/// The resource that one document describes, with the version that the stored one must have.
-/// `folder` is that of the document's file.
+/// The resource that one document describes, with the version that the stored one must have; empty
+/// for any. `folder` is that of the document's file. If the document registers a type, the
+/// catalogue gets it.
 pub(crate) fn plan_one(
     document: YamlNode,
     folder: Option<&Path>,
@@ -117,7 +118,8 @@ pub(crate) fn plan_one(
     Ok((resource(&draft, known, catalogue, registered)?, draft.version))
 }
 
-/// The id that one document names, with the version that the stored resource must have.
+/// The id that one document names, with the version that the stored resource must have; empty for
+/// any. Data in the document is ignored.
 pub(crate) fn named(document: YamlNode, catalogue: &Catalogue) -> Result<(ResourceId, String), Problem> {
     let draft = Draft { data: None, ..Draft::read(document)? };
     let known = catalogue.resolve(&draft.type_.name).map_err(|text| Problem::at(draft.type_.location, text))?;
@@ -215,7 +217,8 @@ fn tenancy(units: &Units, known: &KnownType) -> Result<Tenancy, Problem> {
     Ok(wire::default_tenancy(scope, partition.as_deref(), namespace.as_deref()))
 }
 
-/// Puts types, units of tenancy and owners first. Within that, the order is that of the files.
+/// Sorts types, units of tenancy and owners first; otherwise the order of the files stays. A
+/// resource that owns itself through others is an error.
 fn order(mut planned: Vec<Planned>) -> Result<Vec<Planned>, Vec<Located>> {
     let owners: Vec<Option<usize>> = planned
         .iter()

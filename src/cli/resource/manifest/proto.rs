@@ -10,7 +10,8 @@ use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, In
 
 use super::node::{Location, Problem, YamlNode};
 
-/// Compiles a file to an encoded `FileDescriptorSet`. Imports are searched in the file's folder.
+/// Compiles the file that `name` has to an encoded `FileDescriptorSet`. Its path is relative to
+/// `folder`; imports are searched in the folder of the file.
 pub(super) fn compile_file(folder: Option<&Path>, name: &YamlNode) -> Result<Bytes, Problem> {
     let path = Path::new(name.text()?);
     let path = folder.map_or_else(|| path.to_owned(), |folder| folder.join(path));
@@ -28,7 +29,7 @@ pub(super) fn compile_file(folder: Option<&Path>, name: &YamlNode) -> Result<Byt
 }
 
 /// Compiles the protobuf text in a manifest to an encoded `FileDescriptorSet`. Imports are searched
-/// in `folder`.
+/// in `folder`; without one, only those of `google/protobuf/` are found.
 pub(super) fn compile_text(folder: Option<&Path>, text: &YamlNode) -> Result<Bytes, Problem> {
     const NAME: &str = "manifest.proto";
     let source = text.text()?;

@@ -23,7 +23,8 @@ static POOL: LazyLock<DescriptorPool> =
 
 const MESSAGE: &str = "headwater.v1.ResourceType";
 
-/// Reads the data of a registration: the stored form, and the decoded one.
+/// Reads and checks the data of a registration. Returns it as it is stored, and decoded. `folder`
+/// is that of the manifest.
 pub(super) fn read(data: &YamlNode, folder: Option<&Path>) -> Result<(Any, ResourceType), Problem> {
     let mut plain = data.clone();
     let Content::Map(entries) = &mut plain.content else { return Err(data.wrong("a map")) };
@@ -74,7 +75,7 @@ pub(super) fn read(data: &YamlNode, folder: Option<&Path>) -> Result<(Any, Resou
     Ok((any, used))
 }
 
-/// Adds to an error the position in the data that it is about.
+/// The error with a position: that of the field in `data` that it is about, else that of `data`.
 fn locate(data: &YamlNode, error: &SchemaError) -> Problem {
     let location = match error {
         SchemaError::Name { field: "group_version", .. } => find(data, &["groupVersion", "group_version"]),

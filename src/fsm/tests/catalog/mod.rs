@@ -30,9 +30,9 @@ type Done = Result<Vec<String>, CatalogRefusal>;
 /// A store with a record of its commands about the catalog, and their events.
 pub(super) struct Store {
     pub(super) bed: TestBed,
-    /// Every applied command.
+    /// Every applied command, except those of [`Self::catalog`].
     log: Vec<Command>,
-    /// Events of every command.
+    /// Events of every command, with its log index.
     delivered: Vec<(LogIndex, Arc<[CatalogEvent]>)>,
 }
 
@@ -46,8 +46,8 @@ impl Store {
         Self { bed: self.bed.reopened(), ..self }
     }
 
-    /// Applies a command, with its registration completed ([`Registration::complete`]), and returns
-    /// its outcome with its events.
+    /// Applies a command, and returns its outcome with its events. A registration must be complete
+    /// ([`Registration::complete`]).
     pub(super) fn run(&mut self, command: CatalogCommand) -> Result<(CatalogDone, Vec<CatalogEvent>), CatalogRefusal> {
         self.log.push(Command::Catalog(command.clone()));
         let (mut outcomes, committed) = self.bed.apply_all([Command::Catalog(command)], true);
@@ -191,7 +191,7 @@ pub(super) fn node(name: &str) -> Registration {
     Registration { node, ..Registration::default() }
 }
 
-/// A node with this id, extended to a UUID.
+/// A registration of a node. Its id is the UUID that ends with `id`.
 fn node_with_id(name: &str, id: u8) -> Registration {
     let mut registration = node(name);
     registration.node.id = format!("00000000-0000-0000-0000-0000000000{id:02x}");
@@ -216,7 +216,7 @@ fn gateway_instance(name: &str) -> Service {
     Service { kind: ServiceKind::TerminatingGateway, ..typical(name) }
 }
 
-/// The service with an id that differs from its name.
+/// The service with another id than its name.
 fn with_id(id: &str, service: Service) -> Service {
     Service { id: id.to_owned(), ..service }
 }
@@ -230,7 +230,7 @@ pub(super) fn check(id: &str, service: &str) -> Check {
     Check { id: id.to_owned(), service_id: service.to_owned(), status: CheckStatus::Passing, ..Check::default() }
 }
 
-/// Registers checks on an existing node alone.
+/// A registration of checks alone, on an existing node.
 pub(super) fn checks(node_name: &str, checks: impl IntoIterator<Item = Check>) -> Registration {
     let mut registration = Registration { checks: checks.into_iter().collect(), ..node(node_name) };
     registration.skip_node_update = true;

@@ -39,7 +39,7 @@ enum Op {
         service: Service,
     },
     Compact,
-    /// Drops history up to this many commands ago.
+    /// Trims history to begin this many commands before the last one, and reclaims the rest.
     Trim(u64),
 }
 

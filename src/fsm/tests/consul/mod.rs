@@ -72,7 +72,7 @@ impl TestBed {
     }
 
     /// The keys that begin with `prefix`, in order, as `PATH=VALUE/FLAGS LS@CREATED/MODIFIED`: `L`
-    /// is the lock index, `S` the session.
+    /// is the lock index, `S` the id of the session, empty without one.
     fn shown(&self, prefix: &str) -> Vec<String> {
         let db = self.store.current();
         let view = db.view().unwrap();
@@ -105,7 +105,7 @@ impl TestBed {
         Some(id)
     }
 
-    /// Lets a deadline run out.
+    /// Applies the expiry of a running deadline.
     fn run_out(&mut self, about: &Deadline) -> Outcome {
         let id = self.deadline(about).expect("it runs");
         let granted = self.lease(id.get()).unwrap().granted;

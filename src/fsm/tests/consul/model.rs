@@ -17,7 +17,8 @@ struct ModelEntry {
     modified: u64,
 }
 
-/// The keys, and the live sessions with their behaviour.
+/// The keys by path, and the live sessions with their behaviour and whether they have a lock delay.
+/// All numbers are positions in [`PATHS`] and [`SESSIONS`].
 #[derive(Clone, Debug, Default)]
 struct Model {
     entries: BTreeMap<usize, ModelEntry>,

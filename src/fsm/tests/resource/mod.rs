@@ -121,7 +121,7 @@ impl Store {
         self.register_as(type_, scope, None)
     }
 
-    /// Registers a type with data of its registration.
+    /// Registers a type. `data` is that of the resource of the registration.
     pub(super) fn register_as(
         &mut self,
         type_: Type,

@@ -15,7 +15,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64)> {
     paths.map(|path| (path.clone(), (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().mtime_nsec()))).collect()
 }
 
-/// The readable entries, and the damage.
+/// The ids of the readable entries, and the damage. Asserts that no file was changed.
 pub(super) fn inspect(dir: &Path) -> (Vec<LogId>, DamageList) {
     let before = files(dir);
     let mut log = LogInspector::open(dir);

@@ -1,6 +1,6 @@
 //! The log on real files: its promises while it runs (`running`), after a restart or a crash
-//! (`crash`), against a model (`model`), and as a process that is killed or runs out of disk
-//! (`process`).
+//! (`crash`), when it is inspected (`inspect`), against a model (`model`), and as a process that is
+//! killed or runs out of disk (`process`).
 
 mod crash;
 mod inspect;

@@ -10,9 +10,9 @@ enum Step {
         entries: u64,
         payload_bytes: usize,
     },
-    /// Keeps this percentage of the log.
+    /// Keeps this percentage of the entries.
     Truncate(u64),
-    /// Purges this percentage of the log; above 100 it purges beyond the end.
+    /// Purges up to and with the entry at this percentage of the log; from 100 on, beyond the end.
     Purge(u64),
     Vote(u64),
     Commit(u64),
@@ -47,7 +47,8 @@ struct Model {
     purged: Option<LogId>,
     records: Vec<LogRecord>,
     vote: Option<Vote>,
-    /// Every committed id that was saved. A crash may bring back any of them.
+    /// The committed ids that were saved, without truncated ones. A crash may bring back any of
+    /// them.
     committed: Vec<Option<LogId>>,
 }
 
@@ -85,7 +86,7 @@ impl Model {
     }
 }
 
-/// Runs `steps`; it waits for changes only where the model needs it, so that batches of any size
+/// Runs `steps`; it waits for changes only before a restart or a crash, so that batches of any size
 /// form.
 fn run(options: &LogOptions, steps: &[Step]) {
     let temp = tempfile::tempdir().unwrap();

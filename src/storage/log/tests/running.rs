@@ -353,8 +353,8 @@ fn a_panic_in_a_callback_leaves_nobody_waiting() {
     assert!(durably(|done| log.append(records(1, 2..3), done)).is_err());
 }
 
-/// Reads during truncations, purges and reclamation: an answer is consecutive, from one history,
-/// and complete.
+/// Reads during truncations, purges and reclamation: the entries of an answer are consecutive, with
+/// terms that never fall, and with the payloads that were written.
 #[test]
 fn readers_see_one_history_whatever_writers_do() {
     let dir = tempfile::tempdir().unwrap();

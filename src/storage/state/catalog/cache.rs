@@ -100,7 +100,8 @@ pub(in crate::state) struct WrittenRows {
 }
 
 impl WrittenRows {
-    /// A row that the transaction wrote.
+    /// A row that the transaction wrote. `None` for any other, and for one that it has removed or
+    /// replaced since.
     pub(in crate::state) fn get(&self, version: &Version) -> Option<AnyRow> {
         Some(Arc::clone(&self.rows.get(&position(version))?.row))
     }
@@ -125,17 +126,17 @@ impl WrittenRows {
         }
     }
 
-    /// The part that is undone as a map is.
+    /// The map of the rows. A rollback to a savepoint undoes its changes.
     pub(in crate::state) fn undoable(&mut self) -> &mut dyn Undoable {
         &mut self.rows
     }
 
-    /// The part of a savepoint that [`undoable`](Self::undoable) leaves out.
+    /// The sizes that a savepoint keeps beside the map of [`undoable`](Self::undoable).
     pub(in crate::state) fn mark(&self) -> RowsMark {
         RowsMark { replaced: self.replaced.len(), bytes: self.bytes }
     }
 
-    /// Goes back to a mark.
+    /// Goes back to the sizes in `mark`.
     pub(in crate::state) fn reset(&mut self, mark: RowsMark) {
         self.replaced.truncate(mark.replaced);
         self.bytes = mark.bytes;
@@ -149,8 +150,9 @@ pub(in crate::state) struct RowsMark {
     bytes: u64,
 }
 
-/// Estimated memory of a list and of one of its entries, without the texts, bytes.
+/// Estimated memory of a list without its prefix and its entries, bytes.
 const LIST_BYTES: u64 = 160;
+/// Estimated memory of an entry of a list without its text, bytes.
 const ENTRY_BYTES: u64 = 64;
 
 #[derive(Clone)]

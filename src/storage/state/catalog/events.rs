@@ -1,9 +1,9 @@
 //! Catalog events of a command, as history keeps them and as catch-up reads them.
 //!
 //! Owns the reconstruction: a stored event names its rows, which are read as they were right after
-//! the command; a row that the command removed is in the event itself. So events take little space,
-//! and the derived events equal the published ones. Invariant: from the compaction point on every
-//! row that an event names can be read.
+//! the command; of a removed row the event itself has the part that subscribers get. So events take
+//! little space, and the derived events equal the published ones. Invariant: every row that an
+//! event names can be read, from the beginning of history on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub(super) fn encode(events: &[CatalogEvent]) -> Bytes {
 }
 
 impl<'db> ReadView<'db> {
-    /// The catalog events of a command, in order. The command comes from
-    /// [`history`](ReadView::history) of this view, at or above the compaction point.
+    /// The catalog events of a command, in order. `command` comes from
+    /// [`history`](ReadView::history) of this view, and is not below the beginning of history.
     ///
     /// # Errors
     ///
@@ -46,11 +46,12 @@ impl<'db> ReadView<'db> {
         Ok(found.into())
     }
 
-    /// The catalog events in a record of the command at `index`, one by one.
+    /// The catalog events in `record`, one by one. It is a record of the table `CatalogEvents`, of
+    /// the command at `index`.
     ///
     /// # Errors
     ///
-    /// If history is damaged.
+    /// If the record cannot be decoded.
     pub fn recorded_events<'v>(
         &'v self,
         index: LogIndex,
@@ -121,7 +122,8 @@ impl RecordedEvents<'_, '_> {
 struct Rows<'v, 'db> {
     view: &'v ReadView<'db>,
     at: LogIndex,
-    /// The nodes read so far: the events of all instances of a node name it.
+    /// The nodes read so far, by key; `None` for one that is not there. The events of all instances
+    /// of a node name the same node.
     nodes: BTreeMap<Bytes, Option<Arc<CatalogNode>>>,
 }
 

@@ -1,8 +1,9 @@
 //! Keys of the catalog's rows, of their secondary indexes and of the query indexes.
 //!
-//! Names of nodes and services are in lower case in every key; ids of instances and checks are as
-//! they were registered. A name before other fields is escaped and terminated like keys of
-//! `versions`, so that no name is a prefix of another. The golden tests below pin the bytes.
+//! Names of nodes and services are in lower case in every key, except in the entries by exact name
+//! and tag. Ids of instances and checks are as they were registered. A name before other fields is
+//! escaped and terminated like keys of `versions`, so that no name is a prefix of another. The
+//! golden tests below pin the bytes.
 
 use bytes::Bytes;
 
@@ -22,7 +23,8 @@ const LINK: u8 = 10;
 /// First byte of a query index in `meta`.
 const META_QUERY_INDEX: u8 = 9;
 
-/// Precedes a tag, because every instance also has an entry without a tag.
+/// Precedes the text of a tag: so an empty tag differs from the entry that each instance has
+/// without a tag.
 const TAG: char = 't';
 
 /// Key of a node.
@@ -37,7 +39,7 @@ pub fn on_node(node: &str, id: &str) -> Bytes {
     key.into()
 }
 
-/// Splits a key made by [`on_node`] into the key of the node and the id.
+/// Splits a key made by [`on_node`] into the key of the node and the id. `None` for any other key.
 pub(super) fn split_on_node(key: &[u8]) -> Option<(Bytes, &str)> {
     let (node, id) = unescape_terminated(key)?;
     Some((node.into(), std::str::from_utf8(id).ok()?))
@@ -70,16 +72,18 @@ pub(super) fn name_and_tag(service: &str, tag: Option<&str>) -> Vec<u8> {
     out
 }
 
-/// Prefix of the instances with exactly this service name (case-sensitive).
+/// Prefix of the instances with exactly this service name (case-sensitive); the tag and the key of
+/// the instance follow.
 pub(super) fn exact_name(service: &str) -> Vec<u8> {
     named(NAME_TAG, service)
 }
 
-/// Prefix of all names and tags.
+/// Prefix of all entries by exact name and tag.
 pub(super) const ALL_NAMES: &[u8] = &[NAME_TAG];
 
-/// Reads name and tag of an entry without the prefix [`ALL_NAMES`]. Also returns the number of
-/// bytes that both take in the entry.
+/// Reads name and tag of an entry without the prefix [`ALL_NAMES`]. The tag is `None` in the entry
+/// that each instance has without one. Also returns the number of bytes that both take in the
+/// entry.
 pub(super) fn split_name_and_tag(entry: &[u8]) -> Option<(String, Option<String>, usize)> {
     let (name, rest) = unescape_terminated(entry)?;
     let (tag, instance) = unescape_terminated(rest)?;

@@ -69,8 +69,9 @@ pub(super) fn read_meta_index(key: &[u8], bytes: Option<&[u8]>) -> Result<LogInd
 }
 
 impl WriteTxn<'_> {
-    /// Writes a row of the catalog. Its `modified` becomes the current command; its `created` is
-    /// that of `previous`, or the current command if there is none.
+    /// Writes a row of the catalog. `previous` is the live row that it replaces. `modified` becomes
+    /// the log index of the current command; `created` is that of `previous`, or the current
+    /// command if there is none. Returns the row as stored.
     pub fn put_row<R: CatalogRow>(&mut self, mut row: R, previous: Option<&StoredRow<R>>) -> StoredRow<R> {
         let slot = self.next_slot();
         let (created, modified) = row.indexes();
@@ -98,7 +99,8 @@ impl WriteTxn<'_> {
         StoredRow { version, row }
     }
 
-    /// Removes a row of the catalog. Its record holds its last content.
+    /// Removes a row of the catalog. `last` is the live row; the record of the removal has its
+    /// content.
     pub fn delete_row<R: CatalogRow>(&mut self, last: &StoredRow<R>) {
         let key = last.row.key();
         self.head.live_bytes -= key.len() as u64 + u64::from(last.version.value_len);
@@ -119,13 +121,13 @@ impl WriteTxn<'_> {
         }
     }
 
-    /// Sets a query index to `index`, or with `None` removes it.
+    /// Sets a query index to `index`, or with `None` removes it: then it reads as zero.
     pub fn set_query_index(&mut self, subject: &QueryIndexSubject, index: Option<LogIndex>) {
         self.catalog.query_indexes.insert(keys::query_index(subject), index);
     }
 
-    /// Adds catalog events to the current command. Call it after its rows are written. History
-    /// keeps the events.
+    /// Adds catalog events to the current command, behind those that it has. Call it after the rows
+    /// that they name are written. History keeps the events.
     pub fn add_catalog_events(&mut self, events: Vec<CatalogEvent>) {
         if events.is_empty() {
             return;

@@ -2,8 +2,8 @@
 //! never to the table.
 //!
 //! Owns the rows of an answer, their order, and its query index (spec: consul §2.6). Invariant: an
-//! answer and its index are of one state, and the index of an answer that is different from an
-//! earlier one is higher.
+//! answer and its index are of one state, and of two different answers to one question the later
+//! one has the higher index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,8 +24,9 @@ use headwater_types::catalog::{
 };
 use headwater_types::{KeyRange, LogIndex};
 
-/// Reads of the catalog in any state. Names are compared without letter case. Lists are sorted by
-/// node, then id. An [`Indexed`] answer comes with its query index.
+/// Reads of the catalog in any state. Names are compared without letter case, unless a method says
+/// otherwise. Lists are sorted by node, then id, unless a method says otherwise. An [`Indexed`]
+/// answer comes with its query index.
 ///
 /// # Errors
 ///
@@ -55,7 +56,8 @@ pub trait CatalogReader: StateReader {
         self.rows_of(&versions)
     }
 
-    /// The rows that versions point to, in their order: from the cache, and the others from disk.
+    /// The rows that versions point to, in their order: from the cache, and the others from disk,
+    /// which are cached then.
     fn rows_of<R: CatalogRow>(&self, versions: &[Version]) -> Result<Vec<Arc<R>>, StorageError> {
         let cached = |version: &Version| self.cached_row(version)?.downcast().ok();
         let found: Vec<Option<Arc<R>>> = versions.iter().map(cached).collect();
@@ -75,7 +77,7 @@ pub trait CatalogReader: StateReader {
         found.into_iter().map(next).collect()
     }
 
-    /// Every row of a table.
+    /// Every live row of a table, in the order of the keys.
     fn all_rows<R: CatalogRow>(&self) -> Result<Vec<Arc<R>>, StorageError> {
         let mut versions = Vec::new();
         let mut scan = self.scan(R::TABLE, &KeyRange::all(), NEWEST)?;
@@ -92,7 +94,7 @@ pub trait CatalogReader: StateReader {
         Ok(Indexed { index, value: self.all_rows()? })
     }
 
-    /// A node.
+    /// The node with this name. The value is `None` if there is none.
     fn node(&self, name: &str) -> Result<Indexed<Option<Arc<CatalogNode>>>, StorageError> {
         let value = self.row::<CatalogNode>(&keys::node(name))?.map(|stored| stored.row);
         Ok(Indexed { index: self.node_index(name)?, value })
@@ -114,8 +116,8 @@ pub trait CatalogReader: StateReader {
         self.index_or_gone(&QueryIndexSubject::Connect(canonical(service)), &QueryIndexSubject::ConnectGone)
     }
 
-    /// The index of `subject` if it exists, else the index of the last removal of its
-    /// kind.
+    /// The query index of `subject`; if that is zero, the query index of `gone`, the last removal
+    /// of its kind.
     fn index_or_gone(&self, subject: &QueryIndexSubject, gone: &QueryIndexSubject) -> Result<LogIndex, StorageError> {
         match self.query_index(subject)? {
             LogIndex::ZERO => self.query_index(gone),
@@ -132,7 +134,7 @@ pub trait CatalogReader: StateReader {
         }
     }
 
-    /// Instances on a node.
+    /// Instances on a node, by id.
     fn services_of_node(&self, node: &str) -> Result<Indexed<Vec<Arc<Service>>>, StorageError> {
         let value = self.rows(&self.service_keys(node)?)?;
         Ok(Indexed { index: self.node_index(node)?, value })
@@ -144,19 +146,19 @@ pub trait CatalogReader: StateReader {
         ids.iter().map(|id| Ok(keys::on_node(node, text(id)?))).collect()
     }
 
-    /// An instance on a node.
+    /// The instance with this id on a node. `None` if there is none.
     fn service(&self, node: &str, id: &str) -> Result<Option<StoredRow<Service>>, StorageError> {
         self.row(&keys::on_node(node, id))
     }
 
-    /// Checks of a node and of all instances on it: those of the node first.
+    /// Checks of a node and of all instances on it: those of the node first, then by instance.
     fn checks_of_node(&self, node: &str) -> Result<Indexed<Vec<Arc<Check>>>, StorageError> {
         let value = self.rows(&self.check_keys(node, None)?)?;
         Ok(Indexed { index: self.node_index(node)?, value })
     }
 
-    /// Keys of the checks on a node: all of them, or those of one instance, or with an empty id
-    /// those of the node itself.
+    /// Keys of the checks on a node: all of them for `None`, those of the instance `service_id`, or
+    /// with an empty id those of the node itself.
     fn check_keys(&self, node: &str, service_id: Option<&str>) -> Result<Vec<Bytes>, StorageError> {
         let key = |entry: &Bytes, id: Option<&str>| {
             Ok(keys::on_node(node, id.ok_or_else(|| corrupt(INDEX, entry, "not a check on a node"))?))
@@ -173,12 +175,12 @@ pub trait CatalogReader: StateReader {
         }
     }
 
-    /// A check on a node.
+    /// The check with this id on a node. `None` if there is none.
     fn check(&self, node: &str, id: &str) -> Result<Option<StoredRow<Check>>, StorageError> {
         self.row(&keys::on_node(node, id))
     }
 
-    /// Checks of all instances of a service, without those of their nodes.
+    /// Checks of all instances of a service, by instance, without those of their nodes.
     fn checks_of_service(&self, service: &str) -> Result<Indexed<Vec<Arc<Check>>>, StorageError> {
         let mut checks = Vec::new();
         for instance in self.instance_keys(service)? {
@@ -188,7 +190,7 @@ pub trait CatalogReader: StateReader {
         Ok(Indexed { index: self.service_index(service)?, value: self.rows(&checks)? })
     }
 
-    /// Checks with a status; all of them if none is given.
+    /// Checks with a status; all checks for `None`.
     fn checks_in_state(&self, status: Option<CheckStatus>) -> Result<Indexed<Vec<Arc<Check>>>, StorageError> {
         let index = self.query_index(&QueryIndexSubject::Table(CatalogTable::Checks))?;
         let value = match status {
@@ -209,7 +211,7 @@ pub trait CatalogReader: StateReader {
         self.index_keys(&keys::mesh(service), &[], usize::MAX)
     }
 
-    /// Canonical names of the terminating gateways that are configured for a service.
+    /// Canonical names of the terminating gateways that are configured for a service, sorted.
     fn gateways_of(&self, service: &str) -> Result<Vec<String>, StorageError> {
         let names = self.index_keys(&keys::links(service), &[], usize::MAX)?;
         names.iter().map(|name| Ok(text(name)?.to_owned())).collect()
@@ -225,7 +227,8 @@ pub trait CatalogReader: StateReader {
         Ok(!self.index_keys(&keys::instances(service), &[], 1)?.is_empty())
     }
 
-    /// Whether a service can be reached in the mesh.
+    /// Whether a service can be reached in the mesh: through a native instance, a sidecar, or an
+    /// instance of a terminating gateway.
     fn is_in_mesh(&self, service: &str) -> Result<bool, StorageError> {
         if !self.index_keys(&keys::mesh(service), &[], 1)?.is_empty() {
             return Ok(true);
@@ -314,7 +317,8 @@ pub trait CatalogReader: StateReader {
         Ok(found)
     }
 
-    /// Names of services with the tags of their instances.
+    /// Names of services with the tags of their instances, both sorted and each once. Names that
+    /// differ in letter case are different here.
     fn service_names(&self) -> Result<Indexed<Vec<ServiceName>>, StorageError> {
         let index = self.query_index(&QueryIndexSubject::Table(CatalogTable::Services))?;
         let mut names: Vec<ServiceName> = Vec::new();
@@ -334,14 +338,14 @@ pub trait CatalogReader: StateReader {
         Ok(Indexed { index, value: names })
     }
 
-    /// The configuration of a terminating gateway.
+    /// The configuration of a terminating gateway. The value is `None` if it is not configured.
     fn gateway(&self, name: &str) -> Result<Indexed<Option<Arc<TerminatingGateway>>>, StorageError> {
         let index = self.query_index(&QueryIndexSubject::Table(CatalogTable::Config))?;
         let value = self.row::<TerminatingGateway>(&keys::gateway(name))?.map(|stored| stored.row);
         Ok(Indexed { index, value })
     }
 
-    /// Every terminating gateway that is configured.
+    /// Every terminating gateway that is configured, by name.
     fn gateways(&self) -> Result<Indexed<Vec<Arc<TerminatingGateway>>>, StorageError> {
         let index = self.query_index(&QueryIndexSubject::Table(CatalogTable::Config))?;
         Ok(Indexed { index, value: self.all_rows()? })
@@ -355,7 +359,7 @@ impl HistoryRecord {
     ///
     /// # Errors
     ///
-    /// If it is no such row that this version understands.
+    /// If the record has no row of this type that this version understands.
     pub fn row<R: CatalogRow>(&self, index: LogIndex) -> Result<Arc<R>, StorageError> {
         row_at(self, index)
     }

@@ -35,10 +35,11 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     /// Keys of the row's entries in the column family `index`.
     fn entries(&self) -> Vec<Vec<u8>>;
 
-    /// The log indexes of the row's creation and of its last change.
+    /// The log indexes of the row's creation and of its last change, in this order, as mutable
+    /// references.
     fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex);
 
-    /// As [`indexes`](Self::indexes), by value.
+    /// The log indexes of the row's creation and of its last change, in this order.
     fn stamps(&self) -> (LogIndex, LogIndex);
 
     /// Whether two rows are equal but for [`indexes`](Self::indexes).
@@ -123,9 +124,9 @@ impl CatalogRow for Service {
     }
 }
 
-/// The service that can be reached in the mesh through this instance, if it follows from the
-/// instance alone (spec: consul §2.3): the services behind a terminating gateway are configured
-/// elsewhere.
+/// Name of the service that can be reached in the mesh through this instance (spec: consul §2.3).
+/// `None` if there is none that follows from the instance alone: the services behind a terminating
+/// gateway are configured elsewhere.
 pub fn mesh_name(service: &Service) -> Option<&str> {
     match service.kind {
         ServiceKind::ConnectProxy => Some(&service.proxy.destination_service_name),

@@ -19,7 +19,8 @@ use headwater_types::LogIndex;
 const WATCHED_BYTES_MAX: usize = 64 << 10;
 /// Estimated memory of a written key without its bytes.
 const WRITTEN_BYTES: usize = 32;
-/// Small segments that one segment may replace, count.
+/// Most segments that a lookup passes over as a part of one gap, count. The segment that is read
+/// for the gap may replace them.
 const MERGED_MAX: usize = 64;
 
 /// Counts of the caches of all generations of a state.
@@ -73,8 +74,9 @@ struct Inner {
     counted: i64,
     /// State of the generator that chooses what is evicted.
     random: u64,
-    /// Log index of the newest version of any key, also of keys without a segment. Its commit may
-    /// still be under way. A view below this index must not fill the cache.
+    /// Log index of the newest version of a KV key that a commit has written since the cache was
+    /// made, also of keys without a segment. Its commit may still be under way. A view below this
+    /// index must not fill the cache.
     newest_written: LogIndex,
     watches: BTreeMap<WatchId, Watch>,
     last_watch: WatchId,
@@ -98,7 +100,7 @@ struct Watch {
     is_lost: bool,
 }
 
-/// The part of an interval that begins at a key.
+/// The result of a lookup at a key: the part of an interval that begins there, cached or not.
 pub(super) enum RangeLookup {
     /// The key lies in this segment.
     Cached(Arc<Segment>),
@@ -114,10 +116,10 @@ impl RangeCache {
         Self { bytes_max, metrics, inner: Mutex::default() }
     }
 
-    /// The part of `[start, end)` that begins with `start`, for a view at `applied`. If not all is
-    /// cached, the interval is watched, for [`insert`](Self::insert), until
-    /// [`unwatch`](Self::unwatch). The watch is `None` if all is cached, or if commits that the
-    /// view does not see may have written keys.
+    /// The part of `[start, end)` that begins with `start`, for a view at `applied`. Unless one
+    /// segment covers the interval, the interval is watched until [`unwatch`](Self::unwatch), and
+    /// [`insert`](Self::insert) needs the watch. The watch is `None` if one segment covers the
+    /// interval, or if a commit that the view does not see may have written keys.
     pub(super) fn open(&self, start: &Bytes, end: Option<&Bytes>, applied: LogIndex) -> (RangeLookup, Option<WatchId>) {
         let mut inner = self.inner.lock();
         let lookup = inner.look_up(start, applied);
@@ -145,8 +147,9 @@ impl RangeCache {
         self.inner.lock().watches.remove(&watch);
     }
 
-    /// Adds a segment that a scan with `watch` has read, unless a key of it was written since the
-    /// scan's view.
+    /// Adds a segment that a scan with `watch` has read, in place of those that it overlaps. Evicts
+    /// others if it does not fit. Does not add it if it is too large or a cached segment covers it,
+    /// or if a key of its interval may have been written since the scan's view.
     pub(super) fn insert(&self, segment: &Arc<Segment>, watch: WatchId) {
         let bytes = segment.bytes();
         // Beyond an eighth, one segment would displace too much.
@@ -180,7 +183,8 @@ impl RangeCache {
         self.release(inner, removed);
     }
 
-    /// Counts `bytes` of values that were added to a segment, and evicts others if they do not fit.
+    /// Counts `bytes` of values that were added to a segment, and evicts segments if the cache has
+    /// become too large. Does nothing if the segment is not cached any more.
     pub(super) fn grew(&self, segment: &Arc<Segment>, bytes: usize) {
         let mut removed = Vec::new();
         let mut inner = self.inner.lock();
@@ -283,8 +287,8 @@ impl Inner {
         removed
     }
 
-    /// Removes a segment that was not used since the last eviction that came past it; there must be
-    /// one.
+    /// Removes and returns a random segment that was not used since an eviction last came past it.
+    /// The cache must not be empty.
     fn evict(&mut self) -> Slot {
         // The generator of Marsaglia: xorshift.
         self.random |= 1;

@@ -25,7 +25,7 @@ pub(in crate::state) struct RangeScan<'a> {
     end: Option<Bytes>,
     /// Applied index of the view.
     applied: LogIndex,
-    /// Taken when the disk is first read.
+    /// Read options with the snapshot of the view. Taken when the disk is first read.
     options: Option<ReadOptions>,
     stored: Option<StoredScan<'a>>,
     /// Whether the next row of `stored` is the first one at or after `cursor`.
@@ -87,7 +87,7 @@ impl<'a> RangeScan<'a> {
         Ok(Some((KeyRef::Cached(CachedKey { segment, row }), segment.version(row))))
     }
 
-    /// Number of the keys that were not read yet.
+    /// Reads on to the end. Returns the number of the keys that were not read before.
     pub(in crate::state) fn count_rest(&mut self) -> Result<u64, StorageError> {
         let mut count = 0;
         loop {
@@ -99,7 +99,7 @@ impl<'a> RangeScan<'a> {
         }
     }
 
-    /// Goes to the next segment; false at the end.
+    /// Goes to the next segment, cached or read from disk; false at the end of the interval.
     fn enter(&mut self) -> Result<bool, StorageError> {
         if let Some(segment) = self.segment.take() {
             match segment.end() {
@@ -135,7 +135,8 @@ impl<'a> RangeScan<'a> {
         Ok(true)
     }
 
-    /// Reads the segment that begins with the cursor and ends before `gap_end`.
+    /// Reads a segment from disk, and offers it to the cache. It begins with the cursor and ends
+    /// when it is full, or else at `gap_end` or the end of the interval.
     fn read(&mut self, gap_end: Option<Bytes>) -> Result<Arc<Segment>, StorageError> {
         let until = match (gap_end, &self.end) {
             (Some(gap_end), Some(last)) => Some(gap_end.min(last.clone())),

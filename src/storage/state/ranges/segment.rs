@@ -105,7 +105,8 @@ impl Segment {
         Some(KeyValue { value, ..version.without_value(self.shared_key(row)) })
     }
 
-    /// Adds the values of rows, but for large ones. Returns the bytes of the added values.
+    /// Adds the values of rows, without large ones and those that are there already. Returns the
+    /// size of the added values, bytes.
     pub(super) fn add_values<'a>(&self, values: impl Iterator<Item = (usize, &'a Bytes)> + Clone) -> usize {
         // Those that another reader has added meanwhile are left out, too: values share one buffer.
         let lacks = |row: usize| self.rows[row].cacheable_len() > 0 && self.rows[row].value.get().is_none();

@@ -163,7 +163,7 @@ fn the_last_command_is_not_sought_before_the_beginning_of_history() {
     assert_eq!([last(7), last(5), last(4), last(3)], [Some(6), Some(4), Some(4), None]);
 }
 
-/// Raises the version to 0.4, or lowers it to 0.3.
+/// Commits a command that sets the cluster's version.
 fn set_version(bed: &TestBed, index: u64, version: Version) {
     let db = bed.store.current();
     let mut txn = bed.store.begin(&db).unwrap();

@@ -16,7 +16,8 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Makes a checkpoint of another node's state, which is ahead, in `dir`. Returns its pairs.
+/// Makes a checkpoint in `dir` of another node's state, which ends at log index 9. Returns its
+/// pairs.
 fn checkpoint(dir: &Path) -> Vec<String> {
     let other = TestBed::new();
     other.commit(1, &[("a", Some("other"))]);

@@ -12,13 +12,15 @@ use headwater_types::{KeyRange, KeyValue};
 
 const KEYS: u8 = 60;
 
-/// Keys that are prefixes of each other, with bytes that the order of keys is sensitive to.
+/// The key with a number. Keys are prefixes of each other, with bytes that the order of keys is
+/// sensitive to.
 fn key(number: u8) -> String {
     let last = ["", "\0", "\0\0", "\u{1}", "a", "b"][usize::from(number % 6)];
     format!("{}{last}", char::from(b'a' + number % KEYS / 6))
 }
 
-/// Lengths around the limits of the cache, so that a few keys fill a segment.
+/// A value that begins with `index`. `seed` selects a length around the limits of the cache, so
+/// that a few keys fill a segment.
 fn value(seed: u8, index: u64) -> String {
     let len = [0, 5, 3000, 9000, RANGE_VALUE_CACHED_BYTES_MAX, RANGE_VALUE_CACHED_BYTES_MAX + 1][usize::from(seed % 6)];
     format!("{index:<len$}").chars().take(len).collect()
@@ -51,7 +53,7 @@ fn stored_pairs(view: &ReadView<'_>, range: &KeyRange) -> Vec<KeyValue> {
 }
 
 /// Scans `range` with the cache and compares each row with the disk. `between` is called after
-/// `steps` rows; the rest is read or counted.
+/// `steps` rows; the rest is counted if `counts` is true, else read.
 fn compare(view: &ReadView<'_>, range: &KeyRange, steps: usize, counts: bool, between: impl FnOnce()) {
     let want = stored(view, range);
     let mut scan = view.scan(Table::Kv, range, NEWEST).unwrap();

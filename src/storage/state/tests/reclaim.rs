@@ -5,7 +5,7 @@ use crate::state::{AppliedState, CatalogReader, NEWEST, StateDb, StateReader, Ta
 use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogNode, CatalogOp, CatalogTable, CatalogTopic};
 use headwater_types::{LogIndex, Revision, Term};
 
-/// Everything in `history` and `versions`, one line an entry.
+/// Every entry of `history`, `versions` and `revisions`, one line each.
 fn dump(db: &StateDb) -> Vec<String> {
     let families = db.families();
     let mut out = Vec::new();

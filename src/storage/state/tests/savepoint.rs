@@ -79,7 +79,8 @@ fn key(table: &str, name: u8) -> Bytes {
     format!("{table}{name}").into()
 }
 
-/// The record that a write is about: a command writes each once.
+/// Table and name of the record that a write changes; `None` for other writes. A command of the
+/// test writes each record once.
 fn record(act: &Act) -> Option<(&'static str, u8)> {
     Some(match *act {
         Act::Put(name, ..) | Act::Delete(name) => ("key", name),
