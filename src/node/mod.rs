@@ -386,7 +386,7 @@ impl Node {
 
     async fn propose_as(&self, ctx: &RequestContext, proposal: &Proposal) -> Result<Applied, NodeError> {
         let needs = proposal.needs();
-        if needs > self.versions().cluster().version {
+        if needs > self.versions().cluster().version && !self.versions().reaches(needs, ctx.deadline).await? {
             return Err(Refusal::NeedsVersion { needs }.into());
         }
         // A command that cannot be encoded (nested too deep) cannot be replicated at any size.

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Consistency, Inner, Node, NodeError, RequestContext, tasks};
 use headwater_raft::Roster;
@@ -18,6 +18,8 @@ use headwater_types::{
 
 /// Pause between two checks ([`check`]).
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Longest wait of a command for the version that it needs.
+const RISE_WAIT: Duration = Duration::from_secs(2);
 /// Timeout of one proposal, and of the removal of log entries before a downgrade.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a waiting proposal checks that the leader has a majority.
@@ -65,6 +67,33 @@ impl Versions<'_> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node.authorize_somebody(ctx)?;
         self.known()
+    }
+
+    /// Whether the cluster's version is `needs` or newer. Waits for it, at most [`RISE_WAIT`] and
+    /// until `deadline`, unless a program or a downgrade holds it back: the members of a new cluster
+    /// agree on its version within a second.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub(super) async fn reaches(self, needs: Version, deadline: Instant) -> Result<bool, NodeError> {
+        let deadline = deadline.min(Instant::now() + RISE_WAIT);
+        let mut applied = self.node.applied();
+        loop {
+            applied.mark_unchanged();
+            let known = self.known()?;
+            if known.cluster.version >= needs {
+                return Ok(true);
+            }
+            let holds_back = known.programs.values().any(|program| !program.supported.has(needs));
+            if known.cluster.is_downgrading || holds_back {
+                return Ok(false);
+            }
+            match tokio::time::timeout_at(deadline.into(), applied.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return Ok(false),
+            }
+        }
     }
 
     fn known(self) -> Result<ClusterVersions, NodeError> {

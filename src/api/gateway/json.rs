@@ -1,6 +1,7 @@
 //! A message as JSON and back, in the form of etcd's gateway: names as in the proto (camel case is
 //! understood as well), bytes as base64, 64-bit integers as strings, defaults left out. Unknown
-//! fields are ignored.
+//! fields are ignored in requests of etcd, as its gateway does, and refused in requests of
+//! [`OWN_PACKAGE`]: a commit whose condition is misspelt must not be made without it.
 
 use bytes::Bytes;
 use prost::Message;
@@ -12,6 +13,8 @@ use tonic::Status;
 /// or none, and an ignored enumeration value would be read as the default. [`lenient`] removes
 /// unknown fields before reading.
 const READ: DeserializeOptions = DeserializeOptions::new();
+/// The package of the project's own messages.
+const OWN_PACKAGE: &str = "headwater.v1";
 const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(true);
 
 /// Reads one message and encodes it. A blank text or `null` is the empty message.
@@ -24,7 +27,10 @@ pub(super) fn read(descriptor: &MessageDescriptor, text: &[u8]) -> Result<Bytes,
     if text.is_empty() || text == b"null" {
         return Ok(Bytes::new());
     }
-    let message = strict(descriptor, text).or_else(|error| lenient(descriptor, text).map_err(|_| error));
+    let message = strict(descriptor, text).or_else(|error| match descriptor.package_name() {
+        OWN_PACKAGE => Err(error),
+        _ => lenient(descriptor, text).map_err(|_| error),
+    });
     let message = message.map_err(|error| {
         Status::invalid_argument(format!("the body is not {} as JSON: {error}", descriptor.full_name()))
     })?;
@@ -129,6 +135,22 @@ mod tests {
             (r#"{"key":"_-8"}"#, pb::RangeRequest { key: vec![255, 239].into(), ..Default::default() }),
         ] {
             assert_eq!(range(text), Ok(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_of_own_requests_are_refused() {
+        let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).unwrap();
+        let commit = pool.get_message_by_name("headwater.v1.CommitRequest").unwrap();
+        let put = r#"[{"put":{"key":"YQ==","value":"MQ=="}}]"#;
+        assert!(read(&commit, format!(r#"{{"idempotencyKey":"YQ==","operations":{put}}}"#).as_bytes()).is_ok());
+        for (text, name) in [
+            (format!(r#"{{"condition":[],"operations":{put}}}"#), "condition"),
+            (put.replace("value", "valeu").replace('[', r#"{"operations":["#).replace(']', "]}"), "valeu"),
+        ] {
+            let status = read(&commit, text.as_bytes()).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::InvalidArgument);
+            assert!(status.message().contains(&format!("unrecognized field name '{name}'")), "{status}");
         }
     }
 
