@@ -12,6 +12,7 @@ use headwater_node::{AclKind, Consistency, Template, is_identity_name};
 use headwater_types::acl::{AclGrants, AclKey, AclRow, NodeIdentity, ServiceIdentity, TemplatedPolicy};
 
 /// Names of policies and roles, by their ids, for answers that show links.
+#[derive(Default)]
 pub(super) struct Names {
     policies: BTreeMap<String, String>,
     roles: BTreeMap<String, String>,

@@ -9,7 +9,9 @@ use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::decode::Object;
 use super::links::{self, Names};
-use super::{absent, check_description, content_hash, delete, is_uuid, refused, require_read, require_write};
+use super::{
+    absent, check_description, content_hash, delete, grants_content, is_uuid, refused, require_read, require_write,
+};
 use headwater_node::{AclKind, Consistency, NodeError, Read, RequestContext, Secret, hash_secret, new_uuid};
 use headwater_types::acl::{ACL_RESERVED_PREFIX, AclDone, AclKey, AclRefusal, AclRow, AclToken};
 use headwater_types::{AuthRefusal, LogIndex, Refusal as Refused};
@@ -48,8 +50,7 @@ pub(super) fn show(token: &AclToken, names: &Names, secret: Option<&str>) -> Map
         body.insert("ExpirationTime".to_owned(), time(token.expires_ms).into());
     }
     body.insert("CreateTime".to_owned(), time(token.created_ms).into());
-    let hash =
-        content_hash(&json!([token.description, &body.get("Policies"), format!("{:?}", token.grants), token.roles]));
+    let hash = content_hash(&json!([token.description, grants_content(&token.grants), token.roles]));
     body.insert("Hash".to_owned(), hash.into());
     body.insert("CreateIndex".to_owned(), token.created.get().into());
     body.insert("ModifyIndex".to_owned(), token.modified.get().into());
