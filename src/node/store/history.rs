@@ -7,6 +7,7 @@
 //! before it until the last one. Invariant: the changes of every command between two reported
 //! positions were sent, in order and once.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -59,7 +60,7 @@ pub struct HistoryQuery {
     /// Only changes by these faces; none for all.
     pub faces: Vec<Face>,
     /// Most commands, count; `None` for no bound.
-    pub limit: Option<u64>,
+    pub limit: Option<NonZeroU64>,
     /// Whether the states before and after changes are left out.
     pub names_only: bool,
     /// The freshness of the beginning of the stream.
@@ -143,6 +144,7 @@ pub struct HistoryReader {
     filter: Arc<Filter>,
     rest: Rest,
     is_live: bool,
+    /// Commands that may still be handed out, count; `None` for no bound.
     limit: Option<u64>,
     commands_max: usize,
     epoch: Option<StoreEpoch>,
@@ -195,7 +197,7 @@ impl Store<'_> {
             filter,
             rest,
             is_live,
-            limit,
+            limit: limit.map(NonZeroU64::get),
             commands_max: FIRST_COMMANDS,
             epoch,
             reading: None,
