@@ -6,7 +6,6 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
@@ -184,8 +183,7 @@ fn cells(row: Row) -> Vec<String> {
 
 /// A time in UTC as RFC 3339 writes it, in whole seconds. A negative one is shown as 1970.
 fn time(unix_ms: i64) -> String {
-    let since = Duration::from_millis(u64::try_from(unix_ms).unwrap_or(0));
-    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since).to_string()
+    output::human_date(u64::try_from(unix_ms).unwrap_or(0), humantime::format_rfc3339_seconds)
 }
 
 #[cfg(test)]
@@ -209,6 +207,7 @@ mod tests {
     fn an_invitation_is_one_line() {
         let line = cells(row(invitation())).join(", ");
         assert_eq!(line, "57, rack 2, 2023-11-14T22:14:20Z, 2 of 3, false, node4 node5");
+        assert_eq!(time(i64::MAX), i64::MAX.to_string(), "no calendar has it");
         let any = pb::Invitation { uses: None, used_by: vec![], ..invitation() };
         assert_eq!(cells(row(any)).join(", "), "57, rack 2, 2023-11-14T22:14:20Z, 2 of any, false, ");
     }

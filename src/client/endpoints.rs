@@ -56,6 +56,24 @@ impl Failure {
     }
 }
 
+/// The failure to get an answer from one endpoint.
+enum NoAnswer {
+    /// There was no connection, or no token: the request was not sent, or refused for its old
+    /// token.
+    NotSent(Status),
+    /// The request was sent.
+    Sent(Failure),
+}
+
+impl NoAnswer {
+    fn into_failure(self) -> Failure {
+        match self {
+            Self::NotSent(status) => Failure::Status(status),
+            Self::Sent(failure) => failure,
+        }
+    }
+}
+
 /// A call that failed at one endpoint.
 #[derive(Clone, Debug)]
 pub struct FailedAttempt {
@@ -275,24 +293,21 @@ impl Endpoints {
         let mut failed = Vec::new();
         for number in self.order() {
             let endpoint = self.name(number).to_owned();
-            let (failure, is_undone) = match self.connect(number, timeout).await {
-                // The user is refused.
-                Err(status) if judge(&status) == Verdict::Final => {
-                    return Err(CallError::Refused { endpoint, status });
+            let (failure, is_sent) = match self.ask(number, timeout, call).await {
+                Ok(response) => {
+                    self.preferred.store(number, Ordering::Relaxed);
+                    return Ok(response);
                 }
-                Err(status) => (Failure::Status(status), true),
-                Ok(attempt) => match self.ask(number, timeout, attempt, call).await {
-                    Ok(response) => {
-                        self.preferred.store(number, Ordering::Relaxed);
-                        return Ok(response);
-                    }
-                    Err(Failure::Status(status)) => match judge(&status) {
-                        Verdict::Final => return Err(CallError::Refused { endpoint, status }),
-                        Verdict::Undone => (Failure::Status(status), true),
-                        Verdict::Unknown => (Failure::Status(status), false),
-                    },
-                    Err(failure @ Failure::Timeout(_)) => (failure, false),
-                },
+                Err(NoAnswer::NotSent(status)) => (Failure::Status(status), false),
+                Err(NoAnswer::Sent(failure)) => (failure, true),
+            };
+            let is_undone = match &failure {
+                // The request or the user is refused.
+                Failure::Status(status) if judge(status) == Verdict::Final => {
+                    return Err(CallError::Refused { endpoint, status: failure.into_status() });
+                }
+                Failure::Status(status) => !is_sent || judge(status) == Verdict::Undone,
+                Failure::Timeout(_) => !is_sent,
             };
             self.fail_over(number);
             let attempt = FailedAttempt { endpoint, failure };
@@ -310,19 +325,20 @@ impl Endpoints {
         &self,
         number: usize,
         timeout: Option<Duration>,
-        attempt: Attempt,
         call: &impl Fn(Attempt) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, NoAnswer>
     where
         F: Future<Output = Result<T, Status>>,
     {
-        match within(timeout, call(attempt)).await {
+        let attempt = self.connect(number, timeout).await.map_err(NoAnswer::NotSent)?;
+        let answered = match within(timeout, call(attempt)).await {
             Err(Failure::Status(status)) if self.renew_token_after(&status).await => {
-                let attempt = self.connect(number, timeout).await.map_err(Failure::Status)?;
+                let attempt = self.connect(number, timeout).await.map_err(NoAnswer::NotSent)?;
                 within(timeout, call(attempt)).await
             }
             answered => answered,
-        }
+        };
+        answered.map_err(NoAnswer::Sent)
     }
 
     /// Asks one endpoint, by its number; once more with a new token if the old one is no longer
@@ -346,8 +362,7 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let attempt = self.connect(number, timeout).await?;
-        self.ask(number, timeout, attempt, &call).await.map_err(Failure::into_status)
+        self.ask(number, timeout, &call).await.map_err(|failed| failed.into_failure().into_status())
     }
 
     /// Repeats a call until an endpoint answers or refuses, with a pause after every endpoint has
@@ -382,12 +397,10 @@ impl Endpoints {
     {
         let call = &call;
         let one = |number: usize| async move {
-            let answer = async {
-                let attempt = self.connect(number, Some(timeout)).await.map_err(Failure::Status)?;
-                self.ask(number, Some(timeout), attempt, call).await
-            };
-            let failed = |failure| FailedAttempt { endpoint: self.name(number).to_owned(), failure };
-            answer.await.map(Response::into_inner).map_err(failed)
+            let answer = self.ask(number, Some(timeout), call).await;
+            let endpoint = || self.name(number).to_owned();
+            let failed = |failed: NoAnswer| FailedAttempt { endpoint: endpoint(), failure: failed.into_failure() };
+            answer.map(Response::into_inner).map_err(failed)
         };
         futures::future::join_all((0..self.members.len()).map(one)).await
     }
@@ -405,6 +418,7 @@ mod tests {
     use std::convert::Infallible;
     use std::error::Error;
     use std::future::{Ready, ready};
+    use std::sync::atomic::AtomicBool;
     use std::task::{Context, Poll};
 
     use tokio::net::{TcpListener, TcpSocket};
@@ -535,15 +549,17 @@ mod tests {
         panic!("a refused connection leaves the outcome open");
     }
 
-    /// A server's Auth, with authentication turned off.
-    #[derive(Clone)]
-    struct AuthOff;
+    /// A server's Auth: authentication is turned off, until the server fails.
+    #[derive(Clone, Default)]
+    struct Auth {
+        is_failing: Arc<AtomicBool>,
+    }
 
-    impl NamedService for AuthOff {
+    impl NamedService for Auth {
         const NAME: &'static str = "etcdserverpb.Auth";
     }
 
-    impl Service<http::Request<Body>> for AuthOff {
+    impl Service<http::Request<Body>> for Auth {
         type Response = http::Response<Body>;
         type Error = Infallible;
         type Future = Ready<Result<Self::Response, Infallible>>;
@@ -553,19 +569,40 @@ mod tests {
         }
 
         fn call(&mut self, _: http::Request<Body>) -> Self::Future {
-            ready(Ok(Status::failed_precondition("etcdserver: authentication is not enabled").into_http()))
+            let status = match self.is_failing.load(Ordering::Relaxed) {
+                true => Status::unavailable("etcdserver: request timed out"),
+                false => Status::failed_precondition("etcdserver: authentication is not enabled"),
+            };
+            ready(Ok(status.into_http()))
         }
+    }
+
+    /// The endpoints of `count` servers with `auth`, asked as a user.
+    fn serve(auth: &Auth, count: usize) -> Endpoints {
+        let mut names = Vec::new();
+        for _ in 0..count {
+            let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            names.push(incoming.local_addr().unwrap().to_string());
+            tokio::spawn(Server::builder().add_service(auth.clone()).serve_with_incoming(incoming));
+        }
+        Endpoints::new(names).unwrap().as_user(Some(Credentials::new("alice", "secret")))
+    }
+
+    #[tokio::test]
+    async fn a_write_that_got_no_new_token_was_not_carried_out() {
+        let auth = Auth::default();
+        let endpoints = serve(&auth, 1);
+        let call = async |_: Attempt| {
+            auth.is_failing.store(true, Ordering::Relaxed);
+            Err::<Response<()>, _>(Status::unauthenticated("etcdserver: invalid auth token"))
+        };
+        let error = endpoints.call(Repeat::Harmful, TIMEOUT, call).await.unwrap_err();
+        assert!(matches!(error, CallError::Unreachable(_)), "{error:?}");
     }
 
     #[tokio::test]
     async fn each_endpoint_that_no_longer_knows_the_token_is_asked_again() {
-        let mut names = Vec::new();
-        for _ in 0..3 {
-            let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-            names.push(incoming.local_addr().unwrap().to_string());
-            tokio::spawn(Server::builder().add_service(AuthOff).serve_with_incoming(incoming));
-        }
-        let endpoints = Endpoints::new(names).unwrap().as_user(Some(Credentials::new("alice", "secret")));
+        let endpoints = serve(&Auth::default(), 3);
         let (asked, all_asked) = (AtomicUsize::new(0), tokio::sync::Barrier::new(3));
         let call = async |_: Attempt| match asked.fetch_add(1, Ordering::Relaxed) {
             0..3 => {

@@ -235,6 +235,8 @@ pub struct AppendFile {
     path: PathBuf,
     file: File,
     len: u64,
+    /// Whether the name in the folder is known to be durable.
+    is_name_durable: bool,
 }
 
 impl AppendFile {
@@ -252,7 +254,7 @@ impl AppendFile {
             return Err(at(path)(io::Error::new(ErrorKind::InvalidInput, "not a file")).into());
         }
         private::tighten(path, &found)?;
-        Ok(Self { path: path.to_owned(), file, len: found.len() })
+        Ok(Self { path: path.to_owned(), file, len: found.len(), is_name_durable: false })
     }
 
     /// Length of the file, bytes.
@@ -281,13 +283,19 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Makes the content durable.
+    /// Makes the content durable, and the name with the first call: the file may be new, made by
+    /// this or by an earlier process.
     ///
     /// # Errors
     ///
     /// [`FileError`].
-    pub fn sync(&self) -> Result<(), FileError> {
-        self.file.sync_all().map_err(at(&self.path))
+    pub fn sync(&mut self) -> Result<(), FileError> {
+        self.file.sync_all().map_err(at(&self.path))?;
+        if !self.is_name_durable {
+            sync_dir(parent(&self.path))?;
+            self.is_name_durable = true;
+        }
+        Ok(())
     }
 }
 

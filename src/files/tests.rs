@@ -142,6 +142,24 @@ fn a_new_file_is_written_in_parts() {
 }
 
 #[test]
+fn the_first_sync_of_a_log_is_of_its_name_as_well() {
+    let temp = tempfile::tempdir().unwrap();
+    let (dir, away) = (temp.path().join("dir"), temp.path().join("away"));
+    create_dir(&dir).unwrap();
+    let mut file = AppendFile::open(&dir.join("log")).unwrap();
+    file.write(b"one\n").unwrap();
+    // Without its folder, only the content can be synced.
+    fs::rename(&dir, &away).unwrap();
+    assert_eq!(file.sync().unwrap_err().path, dir);
+    fs::rename(&away, &dir).unwrap();
+    file.sync().unwrap();
+    fs::rename(&dir, &away).unwrap();
+    file.write(b"two\n").unwrap();
+    file.sync().unwrap();
+    assert_eq!(fs::read(away.join("log")).unwrap(), b"one\ntwo\n");
+}
+
+#[test]
 fn a_lock_has_one_holder() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("LOCK");

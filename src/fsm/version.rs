@@ -31,17 +31,8 @@ pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) 
             ClusterVersion { version: to, is_downgrading: false }
         }
         VersionChange::Downgrade { to } => {
-            if now.is_downgrading {
-                return Err(Refusal::from(VersionRefusal::Downgrading).into());
-            }
-            let is_supported = txn.programs()?.values().all(|program| program.supported.has(to));
-            if now.version.previous() != Some(to) || to < ClusterVersion::FIRST.version || !is_supported {
-                return Err(Refusal::from(VersionRefusal::Target).into());
-            }
-            // An older program would not check any request, and cannot read the records of users.
-            if !Feature::Auth.is_in(to) && txn.head().has_rights() {
-                return Err(Refusal::from(VersionRefusal::Guarded).into());
-            }
+            let allowed = now.check_downgrade(to, txn.programs()?.values(), txn.head().has_rights());
+            allowed.map_err(Refusal::from)?;
             end_features(txn, to)?;
             ClusterVersion { version: to, is_downgrading: true }
         }

@@ -311,8 +311,9 @@ impl Node {
         ctx: &RequestContext,
         request: &CommitRequest,
     ) -> Result<Vec<CommitOp>, CommitError> {
-        if request.operations.iter().any(|operation| matches!(operation, NewOperation::GrantLease { .. })) {
-            self.leases().check_quota(ctx).await?;
+        let new_leases = new_leases(&request.operations);
+        if new_leases > 0 {
+            self.leases().check_quota(ctx, new_leases).await?;
         }
         let resources = self.resources();
         let mut operations = Vec::with_capacity(request.operations.len());
@@ -344,6 +345,11 @@ impl Node {
         }
         Ok(operations)
     }
+}
+
+/// Number of leases that the operations grant.
+fn new_leases(operations: &[NewOperation]) -> u64 {
+    operations.iter().filter(|operation| matches!(operation, NewOperation::GrantLease { .. })).count() as u64
 }
 
 /// Checks a registration and fills in its defaults, or checks a deregistration. Does nothing for
@@ -447,6 +453,13 @@ mod tests {
         assert_eq!(body(all()), body(all()));
         assert_ne!(body(all()), body(vec![put("b"), resource("r")]));
         assert_ne!(body(vec![resource("r")]), body(vec![resource("s")]));
+    }
+
+    #[test]
+    fn every_new_lease_counts() {
+        let grant = |id| NewOperation::GrantLease { id: LeaseId(id), ttl_seconds: 5 };
+        assert_eq!(new_leases(&[grant(0), put("a"), grant(0), NewOperation::RevokeLease(LeaseId(7)), grant(8)]), 3);
+        assert_eq!(new_leases(&[put("a")]), 0);
     }
 
     #[test]

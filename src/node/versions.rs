@@ -105,23 +105,19 @@ impl Versions<'_> {
         Ok(read?)
     }
 
-    /// Checks whether the version can be lowered to `to`, by the versions and the programs of the
-    /// members. Changes nothing. Does not check for users and tokens, for which
-    /// [`enable_downgrade`](Self::enable_downgrade) may still refuse.
+    /// Checks whether the version can be lowered to `to` now, by the same rule as
+    /// [`enable_downgrade`](Self::enable_downgrade). Changes nothing.
     ///
     /// # Errors
     ///
-    /// [`NodeError::Refused`] with the [`VersionRefusal`]; those of the read path.
+    /// [`NodeError::Refused`] with the [`VersionRefusal`] that
+    /// [`enable_downgrade`](Self::enable_downgrade) would get now; those of the read path.
     pub async fn validate_downgrade(self, ctx: &RequestContext, to: Version) -> Result<(), NodeError> {
         let versions = self.read(ctx, Consistency::Linearizable).await?;
         self.node.authorize_cluster(ctx, Access::WRITE)?;
-        let refuse = |refusal: VersionRefusal| Err(NodeError::Refused(Refusal::from(refusal)));
-        if versions.cluster.is_downgrading {
-            return refuse(VersionRefusal::Downgrading);
-        }
-        let is_supported = versions.programs.values().all(|program| program.supported.has(to));
-        let is_next = versions.cluster.version.previous() == Some(to) && to >= ClusterVersion::FIRST.version;
-        if is_next && is_supported { Ok(()) } else { refuse(VersionRefusal::Target) }
+        let has_rights = self.node.inner.store.current().head().has_rights();
+        let allowed = versions.cluster.check_downgrade(to, versions.programs.values(), has_rights);
+        allowed.map_err(|refusal: VersionRefusal| NodeError::Refused(Refusal::from(refusal)))
     }
 
     /// Lowers the version to `to`, so that the members can be replaced by older programs.

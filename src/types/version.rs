@@ -224,6 +224,32 @@ impl ClusterVersion {
     /// [`VersionChange::Raise`] raises a new cluster to the version that all members support. Until
     /// then the cluster uses no newer feature, even if no member supports this version any more.
     pub const FIRST: Self = Self { version: Version::V0_3, is_downgrading: false };
+
+    /// Checks whether the version can be lowered to `to`. `programs` has what the members support;
+    /// `has_rights` is whether users, roles or rows of the ACLs exist or have existed.
+    ///
+    /// # Errors
+    ///
+    /// [`VersionRefusal::Downgrading`], [`VersionRefusal::Target`] or [`VersionRefusal::Guarded`].
+    pub fn check_downgrade<'a>(
+        self,
+        to: Version,
+        programs: impl IntoIterator<Item = &'a MemberProgram>,
+        has_rights: bool,
+    ) -> Result<(), VersionRefusal> {
+        if self.is_downgrading {
+            return Err(VersionRefusal::Downgrading);
+        }
+        let is_supported = programs.into_iter().all(|program| program.supported.has(to));
+        if self.version.previous() != Some(to) || to < Self::FIRST.version || !is_supported {
+            return Err(VersionRefusal::Target);
+        }
+        // An older program would not check any request, and cannot read the records of users.
+        if !Feature::Auth.is_in(to) && has_rights {
+            return Err(VersionRefusal::Guarded);
+        }
+        Ok(())
+    }
 }
 
 /// A member's program, as the member announces it.
@@ -315,6 +341,24 @@ mod tests {
         assert_eq!(Supported::RELEASE.check("x", Version::V0_1), Ok(()));
         assert!(Supported::RELEASE.has(Version::V0_3) && Supported::RELEASE.has(Version::V0_4));
         assert!(!Supported::RELEASE.has(next) && !Supported::RELEASE.has(Version::V0_1));
+    }
+
+    #[test]
+    fn a_version_falls_by_one_and_not_below_its_users() {
+        let program =
+            |lowest| MemberProgram { program: String::new(), supported: Supported { lowest, highest: Version::V0_4 } };
+        let now = ClusterVersion { version: Version::V0_4, is_downgrading: false };
+        let check = |now: ClusterVersion, to, has_rights| {
+            now.check_downgrade(to, &[program(Version::V0_3), program(Version::V0_3)], has_rights)
+        };
+        assert_eq!(check(now, Version::V0_3, false), Ok(()));
+        assert_eq!(check(now, Version::V0_3, true), Err(VersionRefusal::Guarded));
+        assert_eq!(check(now, Version::V0_4, true), Err(VersionRefusal::Target));
+        assert_eq!(check(now, Version::new(0, 2), false), Err(VersionRefusal::Target));
+        assert_eq!(check(ClusterVersion::FIRST, Version::new(0, 2), false), Err(VersionRefusal::Target));
+        assert_eq!(now.check_downgrade(Version::V0_3, &[program(Version::V0_4)], false), Err(VersionRefusal::Target));
+        let lowered = ClusterVersion { is_downgrading: true, ..now };
+        assert_eq!(check(lowered, Version::V0_3, true), Err(VersionRefusal::Downgrading));
     }
 
     #[test]

@@ -16,6 +16,7 @@ const NODE_READ: (Space, Access) = (Space::CatalogNode, READ);
 const NODE_WRITE: (Space, Access) = (Space::CatalogNode, WRITE);
 const SERVICE_READ: (Space, Access) = (Space::CatalogService, READ);
 const SERVICE_WRITE: (Space, Access) = (Space::CatalogService, WRITE);
+const MESH_WRITE: (Space, Access) = (Space::Mesh, WRITE);
 const SESSION_READ: (Space, Access) = (Space::Session, READ);
 const SESSION_WRITE: (Space, Access) = (Space::Session, WRITE);
 const AGENT_READ: (Space, Access) = (Space::Agent, READ);
@@ -152,9 +153,9 @@ pub(super) const CONSUL: &[ConsulRow] = &[
     put("/v1/catalog/register", judged(&[NODE_WRITE, SERVICE_WRITE])),
     get("/v1/catalog/service/", judged(&[SERVICE_READ])),
     get("/v1/catalog/services", judged(&[SERVICE_READ])),
-    put("/v1/config", judged(&[SERVICE_WRITE])),
+    put("/v1/config", judged(&[MESH_WRITE])),
     get("/v1/config/", judged(&[SERVICE_READ])),
-    delete("/v1/config/", judged(&[SERVICE_WRITE])),
+    delete("/v1/config/", judged(&[MESH_WRITE])),
     get("/v1/health/checks/", judged(&[SERVICE_READ])),
     get("/v1/health/connect/", judged(&[SERVICE_READ])),
     get("/v1/health/node/", judged(&[NODE_READ])),

@@ -32,6 +32,13 @@ fn every_path_of_consul_has_one_row() {
 }
 
 #[test]
+fn configuration_entries_are_changed_with_the_right_to_the_mesh() {
+    let mesh = Requirement::ByHandler(&[(Space::Mesh, Access::WRITE)]);
+    assert_eq!(Operation::of_consul(&Method::PUT, "/v1/config").requirement, mesh);
+    assert_eq!(Operation::of_consul(&Method::DELETE, "/v1/config/").requirement, mesh);
+}
+
+#[test]
 fn every_plain_path_has_a_row() {
     for path in
         ["/health", "/livez", "/livez/x", "/readyz", "/readyz/x", "/version", "/metrics", "/ui", "/ui/", "/ui/app.js"]

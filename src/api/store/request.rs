@@ -3,6 +3,8 @@
 //! Owns the checks that need no state. Invariant: nothing is guessed; a field that contradicts
 //! another one refuses the request.
 
+use std::num::NonZeroU64;
+
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -130,7 +132,7 @@ pub(super) fn history(request: &pb::HistoryRequest) -> Result<HistoryQuery, Inva
         is_backward,
         is_live: request.live,
         faces: request.faces.iter().map(face).collect::<Result<_, _>>()?,
-        limit: (request.limit > 0).then_some(request.limit),
+        limit: NonZeroU64::new(request.limit),
         names_only: request.paths_only,
         consistency: consistency(request.serializable),
     })
@@ -196,7 +198,7 @@ mod tests {
         assert_eq!((backward.after, backward.through, backward.is_backward), (at(9), at(5), true));
         let faces = vec!["etcd".to_owned(), "node".to_owned()];
         let few = history(&pb::HistoryRequest { faces, limit: 3, paths_only: true, ..Default::default() }).unwrap();
-        assert_eq!((few.faces, few.limit, few.names_only), (vec![Face::Etcd, Face::Node], Some(3), true));
+        assert_eq!((few.faces, few.limit, few.names_only), (vec![Face::Etcd, Face::Node], NonZeroU64::new(3), true));
         for (request, wanted) in [
             (pb::HistoryRequest { live: true, ..request.clone() }, Invalid::Live),
             (pb::HistoryRequest { live: true, direction: 1, ..Default::default() }, Invalid::Live),

@@ -15,7 +15,7 @@ use crate::kv::watch::STALE_TOKEN;
 use headwater_client::{Attempt, HeldLease, Repeat};
 use headwater_proto::pb::etcdserverpb::watch_create_request::FilterType;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
-use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest};
+use headwater_proto::pb::etcdserverpb::{RangeRequest, WatchCreateRequest, WatchRequest};
 
 /// Pause after every endpoint has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -81,11 +81,11 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Watches `key` from the revision `from` on. True once the key is removed; false if the watch ends
-/// before. Raises `from` to the compaction point if that is above it.
+/// Whether the key was removed at revision `from` or later; false if the watch ended before that.
+/// Moves `from` past compacted revisions at which the key was not removed.
 async fn watch_removal(attempt: &Attempt, key: Bytes, from: &AtomicI64) -> Result<bool, Status> {
     let create = WatchCreateRequest {
-        key,
+        key: key.clone(),
         start_revision: from.load(Ordering::Relaxed),
         filters: vec![FilterType::Noput.into()],
         ..WatchCreateRequest::default()
@@ -102,7 +102,10 @@ async fn watch_removal(attempt: &Attempt, key: Bytes, from: &AtomicI64) -> Resul
         if !answer.events.is_empty() {
             return Ok(true);
         }
-        from.fetch_max(answer.compact_revision, Ordering::Relaxed);
+        if answer.compact_revision > 0 {
+            // The removal may be among the changes that the watch can no longer show.
+            return is_gone(attempt, key, from).await;
+        }
         if answer.canceled {
             // A cancel reason about the token becomes a status, so that the client gets a new
             // token.
@@ -113,4 +116,121 @@ async fn watch_removal(attempt: &Attempt, key: Bytes, from: &AtomicI64) -> Resul
         }
     }
     Ok(false)
+}
+
+/// Reads whether the key was removed at revision `from` or later, even if it was made again. Moves
+/// `from` past the revision of the read if it was not.
+async fn is_gone(attempt: &Attempt, key: Bytes, from: &AtomicI64) -> Result<bool, Status> {
+    let found = attempt.kv().range(attempt.request(RangeRequest { key, ..Default::default() })).await?.into_inner();
+    let since = from.load(Ordering::Relaxed);
+    if found.kvs.first().is_none_or(|kv| kv.create_revision >= since) {
+        return Ok(true);
+    }
+    let revision = found.header.map_or(0, |header| header.revision);
+    from.fetch_max(revision + 1, Ordering::Relaxed);
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::stream::{self, BoxStream};
+    use tonic::transport::Server;
+    use tonic::transport::server::TcpIncoming;
+    use tonic::{Request, Streaming};
+
+    use super::*;
+    use headwater_client::Endpoints;
+    use headwater_proto::pb::etcdserverpb as pb;
+    use headwater_proto::pb::etcdserverpb::kv_server::{Kv, KvServer};
+    use headwater_proto::pb::etcdserverpb::watch_server::{Watch, WatchServer};
+    use headwater_proto::pb::mvccpb::KeyValue;
+
+    /// A server at revision 9, whose history is compacted through 8.
+    #[derive(Clone)]
+    struct Compacted {
+        /// The revision at which the key was created; `None` if there is no key.
+        created: Option<i64>,
+        /// The revision at which the last watch began.
+        watched: Arc<AtomicI64>,
+    }
+
+    #[tonic::async_trait]
+    impl Watch for Compacted {
+        type WatchStream = BoxStream<'static, Result<pb::WatchResponse, Status>>;
+
+        async fn watch(
+            &self,
+            request: Request<Streaming<WatchRequest>>,
+        ) -> Result<Response<Self::WatchStream>, Status> {
+            let Some(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }) =
+                request.into_inner().message().await?
+            else {
+                return Err(Status::invalid_argument("no watch"));
+            };
+            self.watched.store(create.start_revision, Ordering::Relaxed);
+            let created = pb::WatchResponse { created: true, ..Default::default() };
+            let ended = match create.start_revision {
+                ..8 => pb::WatchResponse { canceled: true, compact_revision: 8, ..Default::default() },
+                _ => pb::WatchResponse { canceled: true, ..Default::default() },
+            };
+            Ok(Response::new(Box::pin(stream::iter([Ok(created), Ok(ended)]))))
+        }
+    }
+
+    #[tonic::async_trait]
+    impl Kv for Compacted {
+        type RangeStreamStream = BoxStream<'static, Result<pb::RangeStreamResponse, Status>>;
+
+        async fn range(&self, _: Request<RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
+            let header = Some(pb::ResponseHeader { revision: 9, ..Default::default() });
+            let kv = |create_revision| KeyValue { create_revision, ..Default::default() };
+            let kvs = self.created.map(kv).into_iter().collect();
+            Ok(Response::new(pb::RangeResponse { header, kvs, ..Default::default() }))
+        }
+
+        async fn range_stream(&self, _: Request<RangeRequest>) -> Result<Response<Self::RangeStreamStream>, Status> {
+            Err(Status::unimplemented(""))
+        }
+
+        async fn put(&self, _: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
+            Err(Status::unimplemented(""))
+        }
+
+        async fn delete_range(
+            &self,
+            _: Request<pb::DeleteRangeRequest>,
+        ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+            Err(Status::unimplemented(""))
+        }
+
+        async fn txn(&self, _: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
+            Err(Status::unimplemented(""))
+        }
+
+        async fn compact(&self, _: Request<pb::CompactionRequest>) -> Result<Response<pb::CompactionResponse>, Status> {
+            Err(Status::unimplemented(""))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_removal_below_the_compaction_is_noticed() {
+        for (created, is_removed) in [(None, true), (Some(6), true), (Some(4), false)] {
+            let server = Compacted { created, watched: Arc::default() };
+            let watched = Arc::clone(&server.watched);
+            let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let name = incoming.local_addr().unwrap().to_string();
+            let services = Server::builder().add_service(WatchServer::new(server.clone()));
+            tokio::spawn(services.add_service(KvServer::new(server)).serve_with_incoming(incoming));
+            let attempt = Endpoints::new([name]).unwrap().connect(0, None).await.unwrap();
+            let from = AtomicI64::new(5);
+            let removed = watch_removal(&attempt, "lock".into(), &from).await.unwrap();
+            assert_eq!((removed, watched.load(Ordering::Relaxed)), (is_removed, 5), "{created:?}");
+            if !is_removed {
+                assert!(!watch_removal(&attempt, "lock".into(), &from).await.unwrap());
+                assert_eq!(watched.load(Ordering::Relaxed), 10, "what was read is not watched again");
+            }
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::output::human_date;
 use headwater_proto::pb::headwater_v1 as pb;
 
 /// A point of the history.
@@ -64,10 +65,7 @@ pub(super) fn parse_when(text: &str) -> Result<When, String> {
 /// which is an unknown time.
 pub(super) fn time_text(unix_ms: i64) -> String {
     match u64::try_from(unix_ms) {
-        Ok(unix_ms) if unix_ms > 0 => UNIX_EPOCH
-            .checked_add(Duration::from_millis(unix_ms))
-            .map(|time| humantime::format_rfc3339_millis(time).to_string())
-            .unwrap_or_default(),
+        Ok(unix_ms) if unix_ms > 0 => human_date(unix_ms, humantime::format_rfc3339_millis),
         Ok(_) | Err(_) => String::new(),
     }
 }
@@ -99,6 +97,7 @@ mod tests {
         assert_eq!(time_text(1001), "1970-01-01T00:00:01.001Z");
         assert_eq!(time_text(0), "");
         assert_eq!(time_text(-1), "");
+        assert_eq!(time_text(i64::MAX), i64::MAX.to_string(), "no calendar has it");
         let Some(pb::Point { point: Some(pb::point::Point::UnixMs(unix_ms)), .. }) =
             When::Ago(Duration::from_secs(60)).point()
         else {

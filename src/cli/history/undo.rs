@@ -286,7 +286,7 @@ fn undo(change: &pb::EntityChange, checks: &mut NodeChecks) -> Result<Op, &'stat
                 let checks = checks.remove(part(2)).unwrap_or_default();
                 Ok(Op::Register(pb::Register { node: Some(then), checks, ..Default::default() }))
             }
-            None => Err("a node would go with everything on it; use headwater service deregister"),
+            None => Err("a node would go with everything on it; use headwater deregister --node NAME"),
         },
         "leases" => Err("leases cannot be undone"),
         _ => Err("only requests of its own change it"),
@@ -519,6 +519,14 @@ mod tests {
         for path in ["/leases/0000000000000001", "/cluster/members/1", "/nodes/n", tombstone] {
             assert!(undone(&change(path, None, key("1", 0))).is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn the_hint_for_a_node_is_a_command() {
+        use clap::Parser;
+        let reason = undone(&change("/nodes/n", None, key("1", 0))).unwrap_err();
+        let (_, hint) = reason.split_once("use ").unwrap();
+        assert!(crate::Cli::try_parse_from(hint.split(' ')).is_ok(), "{hint}");
     }
 
     #[test]

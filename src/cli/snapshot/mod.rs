@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::ClientArgs;
 use super::connect::Cluster;
 use super::error::CliError;
-use super::output::human_bytes;
+use super::output::{human_bytes, human_date};
 use headwater_server::backup::Verified;
 use headwater_types::Supported;
 
@@ -73,7 +73,6 @@ pub(crate) struct Summary {
 impl From<&Verified> for Summary {
     fn from(verified: &Verified) -> Self {
         let Verified { info, digest, total_bytes } = verified;
-        let taken = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_millis(info.taken_unix_ms));
         Self {
             hash: u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]),
             revision: info.revision.get(),
@@ -87,18 +86,12 @@ impl From<&Verified> for Summary {
             leases: info.leases,
             index: info.index.get(),
             term: info.term.get(),
-            // Beyond the range of the calendar, the number itself is printed.
-            taken: taken
-                .filter(|_| info.taken_unix_ms < YEAR_10000_UNIX_MS)
-                .map_or_else(|| info.taken_unix_ms.to_string(), |at| humantime::format_rfc3339_seconds(at).to_string()),
+            taken: human_date(info.taken_unix_ms, humantime::format_rfc3339_seconds),
             version: info.version.clone(),
             needs: info.needs.to_string(),
         }
     }
 }
-
-/// The first moment of the year 10000: dates have four digits.
-const YEAR_10000_UNIX_MS: u64 = 253_402_300_800_000;
 
 impl Summary {
     /// One line, for people.

@@ -2,8 +2,10 @@
 //! decoded.
 //!
 //! Invariant: a change is counted if it came while counting was on, to a subscriber with a complete
-//! state.
+//! state, and once for each subscriber: a duplicate must not stand for a missing change. Changes
+//! are told apart by their due times.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -50,6 +52,19 @@ struct Shared {
     failed: Mutex<Option<String>>,
 }
 
+impl Shared {
+    fn new(catalog: &Arc<Catalog>) -> Self {
+        Self {
+            catalog: Arc::clone(catalog),
+            live: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            is_counting: AtomicBool::new(false),
+            latency: Mutex::new(new_histogram()),
+            failed: Mutex::new(None),
+        }
+    }
+}
+
 impl Streams {
     /// Opens `count` subscribers at once and waits until the state of each is complete. Returns the
     /// elapsed time.
@@ -59,14 +74,7 @@ impl Streams {
         conns: usize,
         count: usize,
     ) -> Result<(Self, Duration), CliError> {
-        let shared = Arc::new(Shared {
-            catalog: Arc::clone(catalog),
-            live: AtomicU64::new(0),
-            delivered: AtomicU64::new(0),
-            is_counting: AtomicBool::new(false),
-            latency: Mutex::new(new_histogram()),
-            failed: Mutex::new(None),
-        });
+        let shared = Arc::new(Shared::new(catalog));
         let (close, mut closed) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
         let began = Instant::now();
@@ -183,7 +191,7 @@ async fn spawn_all(shared: &Arc<Shared>, endpoints: &[String], conns: usize, cou
     let connections = connect(endpoints, conns).await?;
     for number in 0..count {
         let connection = connections[number % connections.len()].clone();
-        let subscriber = Subscriber { shared: Arc::clone(shared), is_live: false };
+        let subscriber = Subscriber::new(shared);
         tokio::task::spawn_local(subscriber.run(connection, number));
     }
     Ok(())
@@ -212,9 +220,15 @@ async fn next_chunk(body: &mut RecvStream) -> Result<Bytes, String> {
 struct Subscriber {
     shared: Arc<Shared>,
     is_live: bool,
+    /// Due times of the counted changes, nanoseconds of the clock.
+    counted: HashSet<u64>,
 }
 
 impl Subscriber {
+    fn new(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), is_live: false, counted: HashSet::new() }
+    }
+
     async fn run(mut self, connection: Connection, number: usize) {
         let Err(why) = self.read(connection, number).await;
         *self.shared.failed.lock() = Some(format!("subscription {number} ended: {why}"));
@@ -234,10 +248,12 @@ impl Subscriber {
 
     fn take(&mut self, seen: &Seen) {
         let shared = &self.shared;
-        if self.is_live && seen.changes > 0 && shared.is_counting.load(Ordering::Relaxed) {
+        if self.is_live && !seen.due_ns.is_empty() && shared.is_counting.load(Ordering::Relaxed) {
             let now = shared.catalog.now_ns();
-            shared.latency.lock().saturating_record_n(now.saturating_sub(seen.due_ns) / 1000, seen.changes);
-            shared.delivered.fetch_add(seen.changes, Ordering::Release);
+            for due_ns in seen.due_ns.iter().filter(|due_ns| self.counted.insert(**due_ns)) {
+                shared.latency.lock().saturating_record(now.saturating_sub(*due_ns) / 1000);
+                shared.delivered.fetch_add(1, Ordering::Release);
+            }
         }
         if seen.is_end_of_snapshot && !self.is_live {
             self.is_live = true;
@@ -246,15 +262,13 @@ impl Subscriber {
     }
 }
 
-/// The parts of a message that the measurement needs: the end of the first state, and the changes
-/// with their due time.
+/// The parts of a message that the measurement needs: the end of the first state, and the due times
+/// of the changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     is_end_of_snapshot: bool,
-    /// Number of checks whose output is the due time of a change.
-    changes: u64,
-    /// Due time of the last one, nanoseconds of the clock.
-    due_ns: u64,
+    /// Outputs of checks that are due times of changes, nanoseconds of the clock.
+    due_ns: Vec<u64>,
 }
 
 impl Seen {
@@ -297,8 +311,7 @@ impl Seen {
                     let (6, output) = field? else { continue };
                     let output = std::str::from_utf8(output.bytes().ok_or(Malformed)?).map_err(|_| Malformed)?;
                     if let Some(due_ns) = output.parse().ok().filter(|due_ns| *due_ns > 0) {
-                        self.changes += 1;
-                        self.due_ns = due_ns;
+                        self.due_ns.push(due_ns);
                     }
                 }
             }
@@ -311,6 +324,7 @@ impl Seen {
 mod tests {
     use prost::Message;
 
+    use super::super::super::clock::Clock;
     use super::*;
     use headwater_proto::pb::pbservice::{CheckServiceNode, HealthCheck};
     use headwater_proto::pb::subscribe::event::Payload;
@@ -331,15 +345,31 @@ mod tests {
         for (event, wanted) in [
             (end, Seen { is_end_of_snapshot: true, ..Seen::default() }),
             (health(&[]), Seen::default()),
-            (health(&["", "12"]), Seen { changes: 1, due_ns: 12, ..Seen::default() }),
+            (health(&["", "12"]), Seen { due_ns: vec![12], ..Seen::default() }),
             (health(&["0"]), Seen::default()),
             (
                 Event { index: 7, payload: Some(Payload::EventBatch(batch)) },
-                Seen { changes: 2, due_ns: 6, ..Seen::default() },
+                Seen { due_ns: vec![5, 6], ..Seen::default() },
             ),
         ] {
             assert_eq!(Seen::of(&event.encode_to_vec()), Ok(wanted), "{event:?}");
         }
         assert!(Seen::of(&[0x52, 5]).is_err());
+    }
+
+    #[test]
+    fn a_duplicate_is_counted_once() {
+        let shared = Arc::new(Shared::new(&Arc::new(Catalog::new("b", 1, 1, Clock::start()))));
+        shared.is_counting.store(true, Ordering::Relaxed);
+        let (mut one, mut other) = (Subscriber::new(&shared), Subscriber::new(&shared));
+        for subscriber in [&mut one, &mut other] {
+            subscriber.take(&Seen { is_end_of_snapshot: true, ..Seen::default() });
+        }
+        let changes = |due_ns: &[u64]| Seen { due_ns: due_ns.to_vec(), ..Seen::default() };
+        one.take(&changes(&[5, 6]));
+        one.take(&changes(&[5, 7]));
+        other.take(&changes(&[5]));
+        assert_eq!(shared.delivered.load(Ordering::Relaxed), 4);
+        assert_eq!(shared.latency.lock().len(), 4);
     }
 }

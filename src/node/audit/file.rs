@@ -46,7 +46,7 @@ impl AuditFile {
         Ok(())
     }
 
-    pub(super) fn finish(self) {
+    pub(super) fn finish(mut self) {
         if let Err(error) = self.file.sync() {
             tracing::warn!(%error, "the end of the audit log may not be on disk");
         }

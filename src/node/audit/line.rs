@@ -143,7 +143,7 @@ impl Serialize for AuditLine {
     }
 }
 
-/// The number of lines that were lost, as a line of the log.
+/// The number of requests whose lines were lost, as a line of the log.
 struct Dropped(u64);
 
 impl Serialize for Dropped {
@@ -160,13 +160,18 @@ fn written(time: SystemTime) -> String {
 }
 
 impl AuditLine {
+    /// Number of requests that the line stands for.
+    pub(super) fn requests(&self) -> u64 {
+        1 + self.repeated
+    }
+
     /// Appends the line to `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         append(self, out);
     }
 }
 
-/// Appends a line with the number of lines that were lost.
+/// Appends a line with the number of requests whose lines were lost.
 pub(super) fn write_dropped(count: u64, out: &mut Vec<u8>) {
     append(&Dropped(count), out);
 }

@@ -4,8 +4,8 @@
 //! refusals (here), and the file with its rotation ([`file`](mod@file)). Knows no message of a
 //! face: a face names itself and the method, the checks of rights add the intervals.
 //! Invariants: a line has names and keys, never values and never secrets; a request never waits
-//! for the file. Lines that find the queue full, or that the disk refuses, are counted, and the
-//! count is written with the next line.
+//! for the file. Lines that find the queue full, or that the disk refuses, are counted with the
+//! refusals that they stand for, and the count is written with the next line.
 //!
 //! ```text
 //! {"time":"2026-01-02T03:04:05.678Z","who":{"user":"alice"},"from":"10.0.0.7:4711","face":"etcd",
@@ -74,7 +74,7 @@ pub struct AuditLog {
 struct Inner {
     level: AuditLevel,
     queue: SyncSender<AuditLine>,
-    /// Number of lines that were lost, and are not yet reported in the file.
+    /// Number of requests whose lines were lost, and are not yet reported in the file.
     dropped: Arc<AtomicU64>,
     written: IntCounterVec,
     refusals: Arc<Mutex<Refusals>>,
@@ -227,9 +227,9 @@ impl AuditLog {
         }
         match inner.queue.try_send(line) {
             Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                inner.dropped.fetch_add(1, Ordering::Relaxed);
-                inner.written.with_label_values(&["dropped"]).inc();
+            Err(TrySendError::Full(line) | TrySendError::Disconnected(line)) => {
+                inner.dropped.fetch_add(line.requests(), Ordering::Relaxed);
+                inner.written.with_label_values(&["dropped"]).inc_by(line.requests());
             }
         }
     }
@@ -294,18 +294,18 @@ impl Writer {
         if text.is_empty() {
             return;
         }
-        let count = lines.len() as u64;
         match self.file.append(&text) {
             Ok(()) => {
-                self.counted.inc_by(count);
+                self.counted.inc_by(lines.len() as u64);
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!("the audit log is written again");
                 }
             }
             Err(error) => {
                 // The lost lines are reported with the next lines that can be written.
-                self.dropped.fetch_add(dropped + count, Ordering::Relaxed);
-                self.lost.inc_by(count);
+                let lost = lines.iter().map(AuditLine::requests).sum();
+                self.dropped.fetch_add(dropped + lost, Ordering::Relaxed);
+                self.lost.inc_by(lost);
                 if !std::mem::replace(&mut self.is_failing, true) {
                     tracing::error!(%error, "the audit log cannot be written: lines are lost");
                 }

@@ -215,11 +215,34 @@ fn lines_that_find_no_room_are_counted_in_the_file() {
     for _ in 0..5 {
         log.write(line("m", true));
     }
+    // A refusal that stands for four others.
+    let refused = line("n", false);
+    let key = RefusalKey { who: refused.who.to_string(), method: Arc::clone(&refused.method) };
+    let refusal = Refused { written: Instant::now().checked_sub(SAMPLE_INTERVAL).unwrap(), counted: 4, last: None };
+    refusals.lock().recent.insert(key, refusal);
+    log.write(refused);
     let writer = writer(&options, lines, &refusals, &dropped, &written);
     drop(log);
     writer.run();
     let text = std::fs::read_to_string(&options.file).unwrap();
     assert_eq!(text.lines().count(), 3, "{text}");
-    assert!(text.lines().next().unwrap().ends_with(r#""dropped":3}"#), "{text}");
-    assert_eq!(written.with_label_values(&["dropped"]).get(), 3);
+    assert!(text.lines().next().unwrap().ends_with(r#""dropped":8}"#), "{text}");
+    assert_eq!(written.with_label_values(&["dropped"]).get(), 8);
+}
+
+#[test]
+fn lines_that_the_disk_refuses_are_counted_with_what_they_stand_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = AuditOptions { rotate_bytes: 1, ..options(dir.path()) };
+    let (_queue, lines) = sync_channel(1);
+    let (refusals, dropped, counters) = (Arc::default(), Arc::new(AtomicU64::new(2)), counters());
+    let mut writer = writer(&options, lines, &refusals, &dropped, &counters);
+    writer.write(&[line("m", true)]);
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
+    // The file cannot be rotated.
+    drop(dir);
+    dropped.store(2, Ordering::Relaxed);
+    writer.write(&[line("m", true), AuditLine { repeated: 4, ..line("n", false) }]);
+    assert_eq!(dropped.load(Ordering::Relaxed), 2 + 1 + 5);
+    assert_eq!(counters.with_label_values(&["dropped"]).get(), 6);
 }

@@ -37,9 +37,6 @@ pub enum BadTokenKeys {
     /// A key cannot be read, or does not fit the method. The text is the key's setting.
     #[error("the {0} is no PEM of a key for that sign-method")]
     Key(&'static str),
-    /// There is no key.
-    #[error("signed tokens need a pub-key, and a priv-key where tokens are issued")]
-    Missing,
     /// The keys do not belong together.
     #[error("the pub-key does not verify what the priv-key signs")]
     Mismatch,

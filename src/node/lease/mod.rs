@@ -154,7 +154,7 @@ impl Leases<'_> {
     /// As [`Node::propose`]; [`Refusal::LeaseExists`] and [`Refusal::LeaseTtlTooLarge`] among the
     /// refusals, and [`Refusal::NoSpace`] if leases and live data fill the quota.
     pub async fn grant(self, ctx: &RequestContext, id: LeaseId, ttl_seconds: i64) -> Result<LeaseGranted, NodeError> {
-        self.check_quota(ctx).await?;
+        self.check_quota(ctx, 1).await?;
         loop {
             let grant = self.grant_command(id, ttl_seconds);
             let picked = grant.id;

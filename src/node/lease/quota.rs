@@ -67,12 +67,12 @@ impl LeaseCount {
 }
 
 impl Leases<'_> {
-    /// Refuses a grant if live data, the leases and the new one together exceed the quota.
-    pub(crate) async fn check_quota(self, ctx: &RequestContext) -> Result<(), NodeError> {
+    /// Refuses grants if live data, the leases and the `new` ones together exceed the quota.
+    pub(crate) async fn check_quota(self, ctx: &RequestContext, new: u64) -> Result<(), NodeError> {
         let Some(bytes_max) = self.node.maintenance().quota_bytes() else { return Ok(()) };
         let leases = self.count(ctx).await?;
         let live_bytes = self.node.inner.store.current().head().live_bytes;
-        if live_bytes.saturating_add((leases + 1).saturating_mul(LEASE_QUOTA_BYTES)) <= bytes_max {
+        if live_bytes.saturating_add((leases + new).saturating_mul(LEASE_QUOTA_BYTES)) <= bytes_max {
             return Ok(());
         }
         self.node.inner.limit_counters.count(Limit::Leases);

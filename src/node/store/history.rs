@@ -7,6 +7,7 @@
 //! before it until the last one. Invariant: the changes of every command between two reported
 //! positions were sent, in order and once.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ pub struct HistoryQuery {
     /// Changes by these faces are streamed; empty for all.
     pub faces: Vec<Face>,
     /// Most commands with changes that are streamed, count; `None` for no bound.
-    pub limit: Option<u64>,
+    pub limit: Option<NonZeroU64>,
     /// Whether the states before and after changes are left out.
     pub names_only: bool,
     /// The consistency of the read with which the stream begins.
@@ -144,6 +145,7 @@ pub struct HistoryReader {
     filter: Arc<Filter>,
     rest: Rest,
     is_live: bool,
+    /// Commands that may still be handed out, count; `None` for no bound.
     limit: Option<u64>,
     commands_max: usize,
     epoch: Option<StoreEpoch>,
@@ -197,7 +199,7 @@ impl Store<'_> {
             filter,
             rest,
             is_live,
-            limit,
+            limit: limit.map(NonZeroU64::get),
             commands_max: FIRST_COMMANDS,
             epoch,
             reading: None,

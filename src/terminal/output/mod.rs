@@ -3,9 +3,11 @@
 pub mod json;
 
 use std::io::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
+use humantime::Rfc3339Timestamp;
 use serde::Serialize;
 
 use super::error::CliError;
@@ -81,9 +83,30 @@ pub fn human_bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
+/// The first moment of the year 10000: dates have four digits.
+const YEAR_10000_UNIX_MS: u64 = 253_402_300_800_000;
+
+/// A time as a date in UTC, as `format` writes it. After the year 9999, the number itself.
+pub fn human_date(unix_ms: u64, format: fn(SystemTime) -> Rfc3339Timestamp) -> String {
+    match unix_ms {
+        ..YEAR_10000_UNIX_MS => format(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string(),
+        _ => unix_ms.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_for_people() {
+        use humantime::{format_rfc3339_millis, format_rfc3339_seconds};
+        assert_eq!(human_date(1001, format_rfc3339_millis), "1970-01-01T00:00:01.001Z");
+        assert_eq!(human_date(YEAR_10000_UNIX_MS - 1, format_rfc3339_seconds), "9999-12-31T23:59:59Z");
+        for far in [YEAR_10000_UNIX_MS, u64::MAX] {
+            assert_eq!(human_date(far, format_rfc3339_millis), far.to_string());
+        }
+    }
 
     #[test]
     fn bytes_for_people() {

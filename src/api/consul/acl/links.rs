@@ -12,6 +12,7 @@ use headwater_node::{AclKind, Consistency, Template, is_identity_name};
 use headwater_types::acl::{AclGrants, AclKey, AclRow, NodeIdentity, ServiceIdentity, TemplatedPolicy};
 
 /// Names of policies and roles, by their ids, for answers that show links.
+#[derive(Default)]
 pub(super) struct Names {
     policies: BTreeMap<String, String>,
     roles: BTreeMap<String, String>,
@@ -91,6 +92,13 @@ pub(super) fn show(body: &mut Map<String, Value>, grants: &AclGrants, roles: &[S
     }
 }
 
+/// Adds `link` to `links`, unless an equal one is there.
+pub(super) fn add_once<T: PartialEq>(links: &mut Vec<T>, link: T) {
+    if !links.contains(&link) {
+        links.push(link);
+    }
+}
+
 /// The ids of the links to policies or roles in the list `member` of a body, each once. A link has
 /// an id or a name. Refused (400) if there is no such row. Requires the write right again after
 /// each read, because the answer reveals whether the row exists.
@@ -117,10 +125,7 @@ pub(super) async fn read_ids(
             true => Refusal::bad(format!("No such ACL {word} with name {name:?}")),
             false => Refusal::bad(format!("No such ACL {word} with ID {id:?}")),
         };
-        let id = found.ok_or_else(missing)?;
-        if !ids.contains(&id) {
-            ids.push(id);
-        }
+        add_once(&mut ids, found.ok_or_else(missing)?);
     }
     Ok(ids)
 }
@@ -173,4 +178,19 @@ pub(super) fn read_template(policy: &Object<'_>, template: &str) -> Result<Templ
     }
     let name = if known.has_variable() { name } else { String::new() };
     Ok(TemplatedPolicy { template: template.to_owned(), name, datacenters: policy.texts("Datacenters")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_links_are_one() {
+        let mut nodes = Vec::new();
+        for (name, datacenter) in [("n", "dc1"), ("n", "dc2"), ("m", "dc1"), ("n", "dc1")] {
+            add_once(&mut nodes, NodeIdentity { name: name.to_owned(), datacenter: datacenter.to_owned() });
+        }
+        let names: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.datacenter.as_str())).collect();
+        assert_eq!(names, [("n", "dc1"), ("n", "dc2"), ("m", "dc1")]);
+    }
 }

@@ -17,6 +17,7 @@ use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::decode::Object;
 use super::super::filter::{Filter, shape};
+use super::links::add_once;
 use super::{require_enabled, tokens};
 use headwater_node::{
     AclKind, Consistency, NodeError, RequestContext, Secret, Template, hash_secret, is_identity_name, new_uuid,
@@ -282,9 +283,9 @@ async fn prove(
     })
 }
 
-/// The grants and the ids of roles that the binding rules of a method give for attributes. Refused
-/// (403) if there are none, or if an attribute makes an invalid name. A rule that names a missing
-/// attribute, role, policy or template gives nothing.
+/// The grants and the ids of roles that the binding rules of a method give for attributes, each
+/// once. Refused (403) if there are none, or if an attribute makes an invalid name. A rule that
+/// names a missing attribute, role, policy or template gives nothing.
 async fn bind(
     call: &Call,
     ctx: &RequestContext,
@@ -324,21 +325,22 @@ async fn add(
     };
     match binding.bind_type.as_str() {
         "service" if is_identity_name(&name) => {
-            grants.services.push(ServiceIdentity { name, datacenters: Vec::new() });
+            add_once(&mut grants.services, ServiceIdentity { name, datacenters: Vec::new() });
         }
         "node" if is_identity_name(&name) => {
-            grants.nodes.push(NodeIdentity { name, datacenter: call.node().datacenter().to_owned() });
+            add_once(&mut grants.nodes, NodeIdentity { name, datacenter: call.node().datacenter().to_owned() });
         }
         "service" | "node" => return Err(unfit(&name)),
-        "role" => roles.extend(id_of(AclKind::Role).await?),
-        "policy" => grants.policies.extend(id_of(AclKind::Policy).await?),
+        "role" => id_of(AclKind::Role).await?.into_iter().for_each(|id| add_once(roles, id)),
+        "policy" => id_of(AclKind::Policy).await?.into_iter().for_each(|id| add_once(&mut grants.policies, id)),
         _ => {
             let Some(template) = Template::named(&name) else { return Ok(()) };
             let Some(variable) = attributes.fill(&binding.bind_var) else { return Ok(()) };
             if template.has_variable() && !is_identity_name(&variable) {
                 return Err(unfit(&variable));
             }
-            grants.templates.push(TemplatedPolicy { template: name, name: variable, datacenters: Vec::new() });
+            let policy = TemplatedPolicy { template: name, name: variable, datacenters: Vec::new() };
+            add_once(&mut grants.templates, policy);
         }
     }
     Ok(())

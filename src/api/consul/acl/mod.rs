@@ -15,14 +15,14 @@ pub(super) mod templates;
 pub(super) mod tokens;
 
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::access::Right;
 use super::answer::{Answer, Meta, Refusal};
 use super::blocking::{self, Found};
 use super::call::Call;
 use headwater_node::{AclKind, NodeError};
-use headwater_types::acl::{AclKey, AclRefusal, AclRow};
+use headwater_types::acl::{AclGrants, AclKey, AclRefusal, AclRow, NodeIdentity, ServiceIdentity, TemplatedPolicy};
 use headwater_types::limits::ACL_DESCRIPTION_BYTES_MAX;
 use headwater_types::{Access, Refusal as Refused, Space};
 
@@ -120,8 +120,26 @@ fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_fine)
 }
 
+/// The content of `grants` for [`content_hash`], without the names of fields: members of all
+/// versions must answer the same hash.
+fn grants_content(grants: &AclGrants) -> Value {
+    let AclGrants { policies, services, nodes, templates } = grants;
+    let service = |ServiceIdentity { name, datacenters }: &ServiceIdentity| json!([name, datacenters]);
+    let node = |NodeIdentity { name, datacenter }: &NodeIdentity| json!([name, datacenter]);
+    let template = |it: &TemplatedPolicy| {
+        let TemplatedPolicy { template, name, datacenters } = it;
+        json!([template, name, datacenters])
+    };
+    json!([
+        policies,
+        services.iter().map(service).collect::<Vec<_>>(),
+        nodes.iter().map(node).collect::<Vec<_>>(),
+        templates.iter().map(template).collect::<Vec<_>>(),
+    ])
+}
+
 /// The hash of a row's content, which clients compare: SHA-256 of its JSON, in base64.
-fn content_hash(content: &serde_json::Value) -> String {
+fn content_hash(content: &Value) -> String {
     use base64::Engine;
     use sha2::{Digest, Sha256};
     base64::engine::general_purpose::STANDARD.encode(Sha256::digest(content.to_string().as_bytes()))
@@ -148,6 +166,34 @@ pub(super) async fn legacy(call: Call) -> Result<Answer, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_types::LogIndex;
+    use headwater_types::acl::{AclRole, AclToken};
+
+    #[test]
+    fn the_hash_of_a_role_and_of_a_token_never_changes() {
+        let grants = || AclGrants {
+            policies: vec!["p".to_owned()],
+            services: vec![ServiceIdentity { name: "s".to_owned(), datacenters: vec!["dc1".to_owned()] }],
+            nodes: vec![NodeIdentity { name: "n".to_owned(), datacenter: "dc1".to_owned() }],
+            templates: vec![TemplatedPolicy {
+                template: "builtin/service".to_owned(),
+                name: "t".to_owned(),
+                datacenters: Vec::new(),
+            }],
+        };
+        let names = links::Names::default();
+        let role = AclRole {
+            name: "r".to_owned(),
+            description: "d".to_owned(),
+            grants: grants(),
+            modified: LogIndex(7),
+            ..AclRole::default()
+        };
+        assert_eq!(roles::show(&role, &names)["Hash"], "GewQwSGGEDfZJEDAUZ6xUttZQ6klSE4Hxt7+O3nEfvw=");
+        let roles = vec!["r".to_owned()];
+        let token = AclToken { grants: grants(), roles, created_ms: 1, ..AclToken::anonymous() };
+        assert_eq!(tokens::show(&token, &names, None)["Hash"], "gSAhxKDLuJKEutFXVIgWToWcF+jHA2ZVoZZujDGMOpg=");
+    }
 
     #[test]
     fn names_and_ids_have_a_form() {

@@ -6,7 +6,9 @@ use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::decode::Object;
 use super::links::{self, Names};
-use super::{absent, check_description, content_hash, delete, is_name, refused, require_read, require_write};
+use super::{
+    absent, check_description, content_hash, delete, grants_content, is_name, refused, require_read, require_write,
+};
 use headwater_node::{AclKind, Consistency, new_uuid};
 use headwater_types::acl::{AclKey, AclRole, AclRow};
 
@@ -21,7 +23,7 @@ pub(super) fn show(role: &AclRole, names: &Names) -> Map<String, Value> {
     body.insert("Name".to_owned(), role.name.as_str().into());
     body.insert("Description".to_owned(), role.description.as_str().into());
     links::show(&mut body, &role.grants, &[], names);
-    let hash = content_hash(&json!([role.name, role.description, format!("{:?}", role.grants)]));
+    let hash = content_hash(&json!([role.name, role.description, grants_content(&role.grants)]));
     body.insert("Hash".to_owned(), hash.into());
     body.insert("CreateIndex".to_owned(), role.created.get().into());
     body.insert("ModifyIndex".to_owned(), role.modified.get().into());

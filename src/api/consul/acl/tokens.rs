@@ -9,7 +9,9 @@ use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::decode::Object;
 use super::links::{self, Names};
-use super::{absent, check_description, content_hash, delete, is_uuid, refused, require_read, require_write};
+use super::{
+    absent, check_description, content_hash, delete, grants_content, is_uuid, refused, require_read, require_write,
+};
 use headwater_node::{AclKind, Consistency, NodeError, Read, RequestContext, Secret, hash_secret, new_uuid};
 use headwater_types::acl::{ACL_RESERVED_PREFIX, AclDone, AclKey, AclRefusal, AclRow, AclToken};
 use headwater_types::{AuthRefusal, LogIndex, Refusal as Refused};
@@ -27,8 +29,13 @@ pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
+/// The last moment of the year 9999: dates have four digits.
+const DATE_UNIX_MS_MAX: u64 = 253_402_300_799_999;
+
+/// A time as a date in UTC; a later one than dates can show is the last of them.
 fn time(unix_ms: u64) -> String {
-    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()
+    let shown = Duration::from_millis(unix_ms.min(DATE_UNIX_MS_MAX));
+    humantime::format_rfc3339_millis(UNIX_EPOCH + shown).to_string()
 }
 
 /// The JSON object of a token. Without `secret`, its secret is shown as `<hidden>`, and that of the
@@ -48,8 +55,7 @@ pub(super) fn show(token: &AclToken, names: &Names, secret: Option<&str>) -> Map
         body.insert("ExpirationTime".to_owned(), time(token.expires_ms).into());
     }
     body.insert("CreateTime".to_owned(), time(token.created_ms).into());
-    let hash =
-        content_hash(&json!([token.description, &body.get("Policies"), format!("{:?}", token.grants), token.roles]));
+    let hash = content_hash(&json!([token.description, grants_content(&token.grants), token.roles]));
     body.insert("Hash".to_owned(), hash.into());
     body.insert("CreateIndex".to_owned(), token.created.get().into());
     body.insert("ModifyIndex".to_owned(), token.modified.get().into());
@@ -367,4 +373,17 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
         }
     }
     Ok(call.answer(&shown).meta(meta))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_time_is_too_late_to_be_shown() {
+        assert_eq!(time(1001), "1970-01-01T00:00:01.001Z");
+        for late in [DATE_UNIX_MS_MAX, DATE_UNIX_MS_MAX + 1, u64::MAX] {
+            assert_eq!(time(late), "9999-12-31T23:59:59.999Z");
+        }
+    }
 }
