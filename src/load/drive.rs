@@ -135,7 +135,16 @@ impl Shared {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         match self.plan.stop {
             RunLimit::After(total) => (number < total).then_some(number),
-            RunLimit::At(end) => (self.elapsed() < end).then_some(number),
+            // An operation that is due after the end is not begun.
+            RunLimit::At(end) => (self.elapsed().max(self.due(number)) < end).then_some(number),
+        }
+    }
+
+    /// Time after the beginning of the run at which an operation is due; zero without a rate.
+    fn due(&self, number: u64) -> Duration {
+        match self.plan.rate {
+            0 => Duration::ZERO,
+            rate => Duration::from_secs_f64(number as f64 / rate as f64),
         }
     }
 
@@ -417,12 +426,11 @@ impl Client {
     /// the due time if no client was free then, else now. Without a rate, every operation is due at
     /// once.
     async fn wait_until_due(&self, number: u64) -> Instant {
-        let plan = &self.shared.plan;
-        if plan.rate == 0 {
+        if self.shared.plan.rate == 0 {
             return Instant::now();
         }
         let began = *self.shared.began.get_or_init(Instant::now);
-        let due = began + Duration::from_secs_f64(number as f64 / plan.rate as f64);
+        let due = began + self.shared.due(number);
         if due <= Instant::now() {
             // All clients were waiting for answers: the delay counts.
             return due;
@@ -484,6 +492,13 @@ mod tests {
             progress: None,
             ledger: None,
         }
+    }
+
+    #[test]
+    fn no_operation_is_due_after_the_end() {
+        let shared = Shared::new(Plan { rate: 2, ..plan(&[], RunLimit::At(Duration::from_secs(2))) });
+        let taken: Vec<_> = std::iter::from_fn(|| shared.take()).collect();
+        assert_eq!(taken, [0, 1, 2, 3], "the fifth one is due at the end");
     }
 
     #[test]
