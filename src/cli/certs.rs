@@ -104,7 +104,8 @@ fn member(text: &str) -> Result<MemberNames, CliError> {
 /// leading dot, and not empty. It is not the name of a file that is made anyway.
 fn is_file_name(name: &str) -> bool {
     let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
-    is_plain && !name.starts_with('.') && !["peer-ca", "client-ca", REVOKED].contains(&name)
+    let is_taken = ["peer-ca", "client-ca", REVOKED].contains(&name) || LISTS.contains(&name);
+    is_plain && !name.starts_with('.') && !is_taken
 }
 
 fn make_dir(dir: &Path) -> Result<(), CliError> {
@@ -397,6 +398,7 @@ mod tests {
             (&["node1="], &[]),
             (&["../x=h"], &[]),
             (&["peer-ca=h"], &[]),
+            (&["client.crl=h"], &[]),
             (&["revoked=h"], &[]),
             (&[], &["a/b"]),
             (&[], &[""]),
