@@ -97,7 +97,7 @@ impl From<&Verified> for Summary {
     }
 }
 
-/// The first moment of the year 10000: dates have four digits.
+/// The first moment of the year 10000: a printed year has four digits.
 const YEAR_10000_UNIX_MS: u64 = 253_402_300_800_000;
 
 impl Summary {

@@ -52,7 +52,7 @@ struct Shared {
 
 impl Streams {
     /// Opens `count` subscribers at once and waits until the state of each is complete. Returns the
-    /// elapsed time.
+    /// elapsed time. An error after [`DELIVERY_TIMEOUT`], or if a subscription ended.
     pub(super) fn open(
         catalog: &Arc<Catalog>,
         endpoints: &Arc<[String]>,
@@ -100,7 +100,8 @@ impl Streams {
     }
 
     /// Waits until `expected` deliveries were counted, at most [`DELIVERY_TIMEOUT`]. Returns the
-    /// latencies of all, and the number of missing ones. An error if a subscription ended.
+    /// latencies of the counted deliveries, and the number of missing ones. An error if a
+    /// subscription ended.
     pub(super) fn end_counting(&self, expected: u64) -> Result<(Histogram<u64>, u64), CliError> {
         let waited = self.wait("every change is delivered", |shared| &shared.delivered, expected);
         self.shared.is_counting.store(false, Ordering::Relaxed);
@@ -253,7 +254,7 @@ struct Seen {
     is_end_of_snapshot: bool,
     /// Number of checks whose output is the due time of a change.
     changes: u64,
-    /// Due time of the last one, nanoseconds of the clock.
+    /// Due time of the last of these changes, nanoseconds of the clock; 0 without changes.
     due_ns: u64,
 }
 
