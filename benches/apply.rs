@@ -39,7 +39,8 @@ fn write_of(resource: Resource, type_version: LogIndex, registers: Option<(Type,
     Proposal::new(1, Command::Resource(ResourceCommand::Write(Box::new(write))))
 }
 
-/// Registers the type of [`write`]'s resources. Must be applied before any of them.
+/// Registers the type of [`write`]'s resources. Must be the first command of a bed: each write
+/// names log index 1 as the version of its type.
 fn register() -> Proposal {
     let id = ResourceId {
         uid: String::new(),
@@ -138,7 +139,7 @@ fn registration(number: u64, fill: u64) -> Proposal {
 }
 
 /// Five puts, three writes of resources and two registrations. Keys and resources are among those
-/// loaded before; instances are among the first 100.
+/// loaded before; instances are `bench-0` to `bench-99`.
 fn mixed(fill: u64, loaded: u64) -> Vec<Proposal> {
     let number = |at: u64| (fill.wrapping_add(at)) % loaded;
     let puts = (0..5).map(|at| put(key(scatter(number(at))), fill ^ at, VALUE_BYTES));

@@ -62,7 +62,7 @@ impl Bed {
     }
 
     /// Applies `proposals` in one write transaction; returns the time that this took, with its
-    /// commit. Panics if one of them is refused.
+    /// commit. Panics if one of them is refused or fails.
     pub(crate) fn apply(&mut self, proposals: &[Proposal]) -> Duration {
         let start = Instant::now();
         let db = self.store.current();

@@ -1,4 +1,4 @@
-//! Cost of making and reading keys of the state: on the path of every put and every row of a range.
+//! Cost of encoding and decoding the keys of the state's column families.
 
 use std::hint::black_box;
 

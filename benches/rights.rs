@@ -1,5 +1,5 @@
-//! Cost of rights. They are compiled for the first request of a principal after a change, which
-//! waits for it. Every request asks them.
+//! Cost of rights. They are compiled for the first request of a principal after a change; that
+//! request waits for it. Later requests only ask them.
 //!
 //! The rights of a user are compiled in apply if no request has compiled them before. So 10,000
 //! ranges must compile within 10 ms; read the figure, nothing here asserts it. The rights of a
@@ -13,11 +13,11 @@ use criterion::{BenchmarkId, Criterion, criterion_group};
 use headwater_types::rights::{Name, Rule};
 use headwater_types::{Access, KeyRange, Rights, Space};
 
-/// Policies of an ordinary token, and ranges of an ordinary role.
+/// Number of policies of an ordinary token, and of ranges of an ordinary role.
 const FEW: usize = 100;
 
-/// Policies of the largest token, and ranges of the largest user; few if the benches are only tried
-/// (`--test`).
+/// Number of policies of the largest token of these benchmarks, and of ranges of the largest user;
+/// few if the benches are only tried (`--test`).
 fn many() -> usize {
     if std::env::args().any(|arg| arg == "--test") { 200 } else { 10_000 }
 }

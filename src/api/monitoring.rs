@@ -1,8 +1,8 @@
 //! The service of the metrics port: metrics, health, probes and versions, and nothing else.
 //!
 //! Owns the answers on a port that is not for clients. Knows no users: every path is open, so
-//! credentials are not looked at. The rules for browsers, the rate of a client and the audit log
-//! are those of the client port. Invariant: no request here reads or changes a key.
+//! credentials are not checked. The rules for browsers, the rate of a client and the audit log are
+//! those of the client port. Invariant: no request here reads or changes a key.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -375,8 +375,10 @@ impl Inner {
         }
     }
 
-    /// Admits a request, and begins the call of its method. Returns the answer to come, and the
-    /// line of the audit log that is written with it. The error is the refusal.
+    /// Checks the requirement of the method, and begins its call. Returns the answer to come, and
+    /// the audit line, if there is one. The caller of this function writes the line once it has the
+    /// answer. The error is a refusal, whose line is written already, or a failed read of the local
+    /// state.
     fn call_method(
         &self,
         method: &Method,

@@ -44,7 +44,7 @@ pub(super) struct CertsArgs {
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Files of the revocation lists: of members and of clients.
+/// Files of the revocation lists: that of the authority `peer-ca`, and that of `client-ca`.
 const LISTS: [&str; 2] = ["peer.crl", "client.crl"];
 /// Directory of the certificates that were revoked, each in a file `SERIAL.crt`. Earlier versions
 /// numbered the files from 0 on.
@@ -100,8 +100,8 @@ fn member(text: &str) -> Result<MemberNames, CliError> {
     Ok(MemberNames { name: name.to_owned(), hosts })
 }
 
-/// Whether `name` can name files here. It is of ASCII letters, digits, `-`, `_` and `.`, without a
-/// leading dot, and not empty. It is not the name of a file that is made anyway.
+/// Whether `name` can name files here: it consists of ASCII letters, digits, `-`, `_` and `.`, is
+/// not empty, and has no leading dot. The names of the authorities and [`REVOKED`] are taken.
 fn is_file_name(name: &str) -> bool {
     let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let is_taken = ["peer-ca", "client-ca", REVOKED].contains(&name) || LISTS.contains(&name);
@@ -167,7 +167,7 @@ fn write_pair(cert: &Path, key: &Path, pair: &Pair, made: &mut Vec<PathBuf>) -> 
 }
 
 /// Revokes the certificates in `files` beside those that were revoked before, and rewrites the
-/// revocation lists of both authorities. Nothing changes unless every file can be read. A
+/// revocation lists of both authorities. No list changes unless every file is a certificate. A
 /// certificate that is revoked already may be among `files`.
 fn revoke(
     dir: &Path,

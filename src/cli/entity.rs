@@ -18,8 +18,8 @@ use headwater_client::controller::wire;
 use headwater_proto::pb::{PUBLIC_DESCRIPTORS, google, mvccpb, pbresource};
 use headwater_types::resource::{ResourceId, Type};
 
-/// Least time between two reads of an unknown type. The type may have been registered since, or the
-/// member may have been behind.
+/// Least time between two reads of the catalogue for the same unknown type. It is read again
+/// because the type may have been registered since, or the member may have been behind.
 const TYPES_AGAIN: Duration = Duration::from_secs(5);
 /// Full name of the protobuf message of a resource.
 const RESOURCE: &str = "hashicorp.consul.resource.Resource";
@@ -30,12 +30,12 @@ const KEY: &str = "mvccpb.KeyValue";
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in"));
 
-/// The types of resources: at first the built-in ones, then those of the cluster. Read again when a
-/// resource has an unknown type.
+/// The types of resources: at first the built-in ones, then also those of the cluster, which
+/// [`learn`](Self::learn) reads.
 pub(super) struct Types {
     catalogue: Catalogue,
     /// Types that the catalogue lacked when it was last read, or that could not be read, with the
-    /// time of that attempt. Read again after [`TYPES_AGAIN`].
+    /// time of that attempt. The catalogue is read for them again after [`TYPES_AGAIN`].
     unknown: HashMap<Type, Instant>,
 }
 
@@ -68,7 +68,8 @@ impl Types {
         self.unknown.extend(still.map(|type_| (type_, now)));
     }
 
-    /// The data of a resource as JSON, in base64 if its type is unknown. `None` without data.
+    /// The data of a resource as JSON, in base64 if its type is unknown or does not fit. `None`
+    /// without data.
     fn data(&self, resource: &pbresource::Resource) -> Option<Value> {
         let data = wire::data_from_pb(resource)?;
         serde_json::to_value(Data::of(&id_of(resource), data, &self.catalogue)).ok()
@@ -89,8 +90,9 @@ pub(super) fn name(any: &prost_types::Any) -> &str {
     any.type_url.rsplit('/').next().unwrap_or_default()
 }
 
-/// The data of an element, on one line for people: `/` for a directory, the value of a key. Empty
-/// if it does not decode.
+/// The data of an element, on one line for people: `/` for a directory, the value of a key, version
+/// and data of a resource, the message of a status. These are empty if they do not decode. Other
+/// messages are JSON.
 pub(super) fn shown(any: &prost_types::Any, types: &Types) -> String {
     let bytes = any.value.as_slice();
     match name(any) {
@@ -109,9 +111,9 @@ pub(super) fn shown(any: &prost_types::Any, types: &Types) -> String {
     }
 }
 
-/// The data of an element as proto-JSON by its descriptor, with its `@type`. In base64 if this
-/// program does not know the message or a type within it. The data within a resource is written by
-/// its registered type.
+/// The data of an element as proto-JSON by its descriptor, with its `@type`. In base64 if it does
+/// not decode, or this program does not know the message or one within it. The data within a
+/// resource is written by its registered type.
 pub(super) fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
     if name(any) == KEY
         && let Some(json) = key_as_json(any)
@@ -130,8 +132,8 @@ pub(super) fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
     known_as_json(any, &any.value)
 }
 
-/// A key as proto-JSON with its `@type`; `None` if it does not decode. Needs no look-up of the
-/// descriptor, because most of a history is keys.
+/// A key as proto-JSON with its `@type`; `None` if it does not decode. Made without the descriptor,
+/// which is faster: most of a history is keys.
 fn key_as_json(any: &prost_types::Any) -> Option<Value> {
     let kv = mvccpb::KeyValue::decode(any.value.as_slice()).ok()?;
     let mut fields = serde_json::Map::new();

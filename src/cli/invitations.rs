@@ -181,7 +181,8 @@ fn cells(row: Row) -> Vec<String> {
     vec![row.id.to_string(), row.name, row.expires, uses, row.learner.to_string(), nodes.join(" ")]
 }
 
-/// A time in UTC as RFC 3339 writes it, in whole seconds. A negative one is shown as 1970.
+/// A time in UTC as RFC 3339 writes it, in whole seconds. A negative one is shown as
+/// 1970-01-01T00:00:00Z.
 fn time(unix_ms: i64) -> String {
     output::human_date(u64::try_from(unix_ms).unwrap_or(0), humantime::format_rfc3339_seconds)
 }

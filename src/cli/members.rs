@@ -1,6 +1,7 @@
 //! `headwater member` and `headwater move-leader`: list and change the members of the cluster.
 //!
-//! Ids are hexadecimal, as etcdctl prints them; a member's name is accepted in place of its id.
+//! Ids of members are hexadecimal in arguments, lines and tables, as in etcdctl. A member's name is
+//! accepted in place of its id.
 
 use std::io::Write;
 

@@ -44,8 +44,9 @@ use headwater_types::{MemberProgram, Supported};
 
 /// Runs the program and returns its exit status: 0 if the command did its work or its output was
 /// closed, 2 for wrong use, else 1. If a program that `lock` has run failed, it is the status of
-/// that. `program` is the version, commit and profile; `supported` are the versions of clusters
-/// that its node can be a member of.
+/// that program. Ends the process itself for arguments that do not parse, and for `--help` and
+/// `--version`. `program` is the version, commit and profile; `supported` are the versions of
+/// clusters that its node can be a member of.
 pub fn main(program: &'static str, supported: Supported) -> ExitCode {
     let matches = Cli::command().version(program).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

@@ -12,20 +12,21 @@ use super::connect::{Cluster, describe};
 use super::error::{CliError, Tried};
 use headwater_client::{Attempt, is_final_for_streams};
 
-/// Pause after every endpoint has failed.
+/// Pause after a round in which the call has failed or ended at all endpoints.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Silence before a message is printed: an election or a restart takes less.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 
-/// Whether any endpoint answers. Prints a message when none has for [`SILENCE_MIN`], and when one
-/// answers again.
+/// Record of whether any endpoint answers. Prints a message when none has for [`SILENCE_MIN`], and
+/// when one answers again.
 #[derive(Debug, Default)]
 pub(crate) struct Contact {
     was_made: bool,
     /// Whether an endpoint has answered since the user's token was renewed; true if it was not
     /// renewed at the present endpoint.
     since_renewal: bool,
-    /// Time of the first failure since an endpoint answered last; `None` if none has failed since.
+    /// Time of the first round after the last answer in which the call failed or ended at all
+    /// endpoints; `None` if there was none.
     silent_since: Option<Instant>,
     was_printed: bool,
 }
@@ -44,7 +45,7 @@ impl Contact {
         self.was_made
     }
 
-    /// Records that no endpoint has answered; `tried` has their reasons.
+    /// Records that the call has failed or ended at all endpoints; `tried` has the reasons.
     pub(crate) fn failed(&mut self, tried: &[Tried]) {
         let since = *self.silent_since.get_or_insert_with(Instant::now);
         if !self.was_printed && since.elapsed() >= SILENCE_MIN {

@@ -127,8 +127,8 @@ pub(super) async fn member_endpoints(cluster: &Cluster) -> Result<Vec<String>, C
 
 type Answer = Result<(StatusResponse, MemberListResponse, String), Tried>;
 
-/// The hash of each endpoint, in their order, at the newest revision that all endpoints in
-/// `answers` have. So a short replication lag is not reported as a difference.
+/// The hash of each endpoint, in their order, at the newest revision that all endpoints that
+/// answered have. So a short replication lag is not reported as a difference.
 async fn hashes(cluster: &Cluster, answers: &[Answer]) -> Vec<Result<Hash, Tried>> {
     let revision = answers
         .iter()

@@ -23,7 +23,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after `failures` consecutive failures, of which 0 counts as 1.
+    /// The pause after a number of consecutive failures; 0 counts as 1.
     #[must_use]
     pub fn after(self, failures: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);

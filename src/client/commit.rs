@@ -2,7 +2,8 @@
 //!
 //! Owns the idempotency key and the repetition: an attempt whose outcome is unknown is sent again
 //! with the same key, so that the store recognises it. Invariant: an answer means that the commit
-//! took effect once, and a refusal that it did not; anything else is reported as unknown.
+//! took effect once; [`CommitError::Refused`] and [`CommitError::Unreachable`] mean that it did
+//! not. Any other end is [`CommitError::Indeterminate`].
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use headwater_proto::pb::headwater_v1::{CommitRequest, CommitResponse};
 /// Pauses between rounds over the endpoints.
 const PAUSES: Backoff = Backoff { first: Duration::from_millis(20), max: Duration::from_secs(1) };
 
-/// Times of a commit.
+/// Timeouts of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitTimeouts {
     /// Longest wait for the answer of one endpoint.

@@ -54,9 +54,9 @@ impl Credentials {
         Self { inner: Arc::new(Inner { name: name.into(), password, known: Mutex::default() }) }
     }
 
-    /// The token. The first call exchanges the password for it at the server of `channel`, and
-    /// later calls return the same result until [`renew_after`](Self::renew_after) forgets it.
-    /// `None` if authentication was off at that server.
+    /// The token. The first call exchanges the password for it at the server of `channel`. After a
+    /// success, later calls return the same result until [`renew_after`](Self::renew_after) forgets
+    /// it. `None` if authentication was off at that server.
     ///
     /// # Errors
     ///
@@ -85,8 +85,8 @@ impl Credentials {
         Ok(token)
     }
 
-    /// Forgets the result of the exchange if `status` means that it no longer holds: the token is
-    /// unknown or old, or authentication was turned on since. Returns whether it did.
+    /// Forgets the result of the exchange if `status` may mean that it no longer holds: any
+    /// `UNAUTHENTICATED`, an old auth revision, or a missing user name. Returns whether it did.
     pub(crate) async fn renew_after(&self, status: &Status) -> bool {
         let is_stale = match status.code() {
             Code::Unauthenticated => true,

@@ -1,7 +1,7 @@
 //! Endpoints of one cluster, and the failover between them.
 //!
 //! * **Order:** every endpoint once, in the order in which they were named, the preferred one
-//!   first. The first preferred one is the first that was named; then it is the one that answered
+//!   first. At first that is the first that was named; then it is the one that answered a call
 //!   last.
 //! * **Failover:** after a failure the next endpoint is preferred. Calls that fail together at one
 //!   endpoint move on by one, not by one each.
@@ -174,13 +174,13 @@ impl Endpoints {
         Self { user, ..self }
     }
 
-    /// The user of all requests.
+    /// The user of all requests, if there is one.
     #[must_use]
     pub fn user(&self) -> Option<Credentials> {
         self.user.clone()
     }
 
-    /// Forgets the user's token if `status` means that the server no longer knows it. Returns
+    /// Forgets the user's token if `status` may mean that the server no longer accepts it. Returns
     /// whether it did: the request should then be sent again by a new [`Attempt`], which gets a new
     /// token.
     pub async fn renew_token_after(&self, status: &Status) -> bool {
@@ -365,9 +365,9 @@ impl Endpoints {
         self.ask(number, timeout, &call).await.map_err(|failed| failed.into_failure().into_status())
     }
 
-    /// Repeats a call until an endpoint answers or refuses, with a pause after every endpoint has
-    /// failed. The answer may take any time, so that it suits a call that waits for its turn. The
-    /// call must do no harm when it is repeated.
+    /// Repeats a call until an endpoint answers or refuses, with a pause after each round in which
+    /// all endpoints failed. The answer may take any time, so that it suits a call that waits in a
+    /// queue. The call must do no harm when it is repeated.
     ///
     /// # Errors
     ///
@@ -434,7 +434,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// A port that refuses connections for as long as the socket lives: it is taken, and nothing
+    /// A port that refuses connections for as long as the socket exists: it is taken, and nothing
     /// listens on it.
     fn refusing() -> (TcpSocket, String) {
         let socket = TcpSocket::new_v4().unwrap();

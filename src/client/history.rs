@@ -15,7 +15,7 @@ use super::endpoints::{CallError, Endpoints, Repeat};
 use super::verdict::is_final_for_streams;
 use headwater_proto::pb::headwater_v1 as pb;
 
-/// The store as one history, at any of the endpoints.
+/// Client of the store's API, at any of the endpoints.
 #[derive(Clone, Debug)]
 pub struct Store {
     endpoints: Endpoints,
@@ -125,7 +125,8 @@ impl History {
     }
 
     /// Records the position after a message, and lowers the limit by its complete commands. Removes
-    /// changes that were yielded before. False if nothing else is in the message.
+    /// changes that were yielded before. False if the message then has no change left and does not
+    /// end their command.
     fn pass(&mut self, message: &mut pb::HistoryResponse) -> bool {
         let mut has_news = true;
         if let Some(first) = message.commands.first_mut().filter(|_| self.skipped > 0) {
@@ -179,7 +180,7 @@ impl History {
     }
 }
 
-/// Whether every endpoint would answer the same.
+/// Whether the code means that every endpoint would answer the same.
 fn is_final(status: &Status) -> bool {
     use tonic::Code::{FailedPrecondition, OutOfRange};
     is_final_for_streams(status.code()) || matches!(status.code(), FailedPrecondition | OutOfRange)

@@ -13,7 +13,7 @@ use super::attempt::Attempt;
 use super::endpoints::{CallError, Endpoints, Repeat};
 use headwater_proto::pb::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
 
-/// Pause after every endpoint has failed.
+/// Pause after a round in which all endpoints failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A lease that was granted to this process. It ends by itself unless [`keep`](Self::keep) runs.
@@ -107,7 +107,7 @@ impl<'a> HeldLease<'a> {
     ///
     /// # Errors
     ///
-    /// [`CallError`]; the lease then ends by itself.
+    /// [`CallError`]; if the lease was not revoked, it ends by itself.
     pub async fn revoke(&self) -> Result<(), CallError> {
         let request = LeaseRevokeRequest { id: self.id };
         let call = async |a: super::Attempt| a.lease().lease_revoke(a.request(request)).await;

@@ -8,8 +8,8 @@ use headwater_proto::pb::subscribe::{CatalogOp, SubscribeRequest, Topic};
 
 use super::topic::{Rejected, ViewTopic};
 
-/// Follows the names of services. A name appears with its first instance and disappears with its
-/// last.
+/// The topic of a view: the names of services. A name appears with its first instance and
+/// disappears with its last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServiceList;
 

@@ -33,8 +33,8 @@ pub struct Shown {
     pub index: u64,
 }
 
-/// The source of a view's events: endpoints at which it subscribes. A clone has its own position
-/// among the endpoints: the failover of one view does not move others.
+/// The source of a view's events: endpoints at which it subscribes. A clone has its own preferred
+/// endpoint: the failover of one view does not move others.
 pub trait EventSource: Send + Sync + 'static {
     /// Opens a subscription. `shown` is the position of the view's present state; `None` if it has
     /// none, or its lineage is unknown. A request with index 0 must not be answered with an older

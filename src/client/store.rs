@@ -16,7 +16,7 @@ use super::view::{MaterializedView, View, ViewError};
 /// Options of a [`ViewStore`].
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Time for which a view is kept after the last request for it ended.
+    /// Time for which a view is kept after the last request for it ended. Default: 20 minutes.
     pub idle: Duration,
 }
 
@@ -116,7 +116,7 @@ impl<T: ViewTopic + Eq + Hash, E> Drop for Request<T, E> {
     }
 }
 
-/// Evicts unused views, for as long as the store exists.
+/// Evicts views that had no request for [`StoreOptions::idle`], for as long as the store exists.
 async fn evict<T: ViewTopic + Eq + Hash, E>(inner: Weak<Inner<T, E>>) {
     loop {
         let Some(idle) = inner.upgrade().map(|inner| inner.idle) else { return };

@@ -26,7 +26,7 @@ pub trait ViewTopic: Send + Sync + 'static {
     fn apply(&self, state: &mut Self::State, change: Self::Change);
 }
 
-/// An event that is not allowed at its position in the stream, or is not of the topic. The text is
+/// An event that is not allowed at this point of the stream, or is not of the topic. The text is
 /// the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the server sent what does not belong here: {0}")]

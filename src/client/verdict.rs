@@ -1,7 +1,7 @@
 //! Meaning of a status for the request: may another endpoint be asked?
 //!
-//! The only tables of it for all clients of this project: one for calls, one for streams. The chaos
-//! test has its own on purpose: it checks these.
+//! Two tables for the clients of this project: one for calls, one for streams, to which some
+//! streams add codes. The chaos test has its own on purpose: it checks these.
 
 use std::error::Error;
 use std::iter::successors;
@@ -11,7 +11,7 @@ use tonic::{Code, ConnectError, Status};
 /// Meaning of a status for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The server decided; another one would say the same.
+    /// The server refused the request; no other endpoint is asked.
     Final,
     /// The request was certainly not carried out, and another endpoint may do better.
     Undone,

@@ -21,8 +21,8 @@ use super::source::{EventSource, Shown};
 use super::topic::{Rejected, ViewTopic};
 use super::verdict::is_final_for_streams;
 
-/// A stream that lasted at least this long does not count as a failure, even if it delivered
-/// nothing.
+/// An attempt that lasted at least this long resets the count of failures, even if it delivered
+/// nothing. Its end is then the first failure.
 const LONG_LIVED: Duration = Duration::from_secs(60);
 
 /// State that a view shows.
@@ -43,8 +43,8 @@ pub enum ViewError {
     /// The first snapshot did not arrive in time. Retry.
     #[error("no snapshot has come yet")]
     NotLoaded,
-    /// As many consecutive attempts failed as there are endpoints, and at least two. The view keeps
-    /// trying; ask again.
+    /// At least as many consecutive attempts failed as there are endpoints, and at least two. The
+    /// view keeps trying; ask again.
     #[error("no endpoint answers: {}: {}", .0.code(), .0.message())]
     Unavailable(Arc<Status>),
     /// The server refused for good: the request is wrong, or may not be made. The view has ended.
@@ -167,7 +167,7 @@ struct Follower<T: ViewTopic, E> {
     source: E,
     fold: Fold<T::State>,
     visible: watch::Sender<Visible<T::State>>,
-    /// The lineage of the visible state.
+    /// The lineage of the visible state; `None` if no server has named it.
     epoch: Option<String>,
     failures: StreamFailures,
 }
@@ -283,7 +283,8 @@ fn show<S>(visible: &watch::Sender<Visible<S>>, change: impl FnOnce(&mut Visible
     });
 }
 
-/// Whether every endpoint would answer the same. `NotFound` is about the topic or its datacenter.
+/// Whether the code means that every endpoint would answer the same. `NotFound` is about the topic
+/// or its datacenter.
 fn is_final(code: Code) -> bool {
     code == Code::NotFound || is_final_for_streams(code)
 }

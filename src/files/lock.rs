@@ -27,11 +27,12 @@ pub enum LockError {
     #[error("locked by another process")]
     Held {
         /// Id of the last process that took the lock with [`Lock::file`], as text. Empty if that
-        /// process has ended: then the holder took the lock with
-        /// [`lock_existing`](super::lock_existing). Also empty for a folder.
+        /// process has ended, as when the holder took the lock with
+        /// [`lock_existing`](super::lock_existing). Also empty if the file has no text, and for a
+        /// folder.
         holder: String,
     },
-    /// The file could not be opened, locked or written.
+    /// The file or folder could not be opened or locked, or the file not written.
     #[error(transparent)]
     File(#[from] FileError),
 }

@@ -1,9 +1,9 @@
 //! Private files, which other users cannot read, and private folders, in which they cannot create
 //! files.
 //!
-//! Owns the modes of all files and folders that this process creates. Invariant: no function here
-//! follows a symbolic link below the folder that it was given, and none removes anything behind
-//! one.
+//! Owns the modes of the files and folders that this crate creates, and the umask for those of
+//! other code. Invariant: no function here follows a symbolic link below the folder that it was
+//! given, and none removes anything behind one.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read};

@@ -89,7 +89,7 @@ fn put(txn: &mut WriteTxn<'_>, index: LogIndex, row: &AclRow, is_new: bool) -> R
 
 /// The token to store: `token`, with the fields that never change taken from the stored one, if
 /// there is one. Refuses a wrong `is_new`, too many links, links to absent rows, a change of
-/// `local`, and a new token with a secret that is taken.
+/// `local`, and a new token whose secret is taken or whose auth method is absent.
 fn whole_token(txn: &WriteTxn<'_>, index: LogIndex, token: &AclToken, is_new: bool) -> Result<AclToken, FsmError> {
     let stored = txn.acl_token(&token.accessor)?;
     unique(is_new, stored.is_some())?;

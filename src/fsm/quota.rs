@@ -170,7 +170,7 @@ fn catalog_bytes(command: &CatalogCommand) -> u64 {
 }
 
 /// Approximate size of the row that a command writes, bytes: texts that may be long are counted. 0
-/// for the other commands.
+/// for commands other than [`AclCommand::Put`], the bootstrap included.
 fn acl_bytes(command: &AclCommand) -> u64 {
     let AclCommand::Put { row, .. } = command else {
         // A bootstrap must be possible while the store is full. The others free space.

@@ -1,6 +1,6 @@
 //! A range that is read part by part, without the whole in memory (spec: etcd §1.3).
 //!
-//! Owns the position and the counts. Invariant: the parts together, with `more` and `count` of the
+//! Owns the progress and the counts. Invariant: the parts together, with `more` and `count` of the
 //! end, equal the result of [`range`](super::range()) in key order on the same view; memory is
 //! bounded by one part.
 

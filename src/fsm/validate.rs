@@ -23,7 +23,7 @@ pub enum InvalidTxn {
     /// A compare or an operation names no key.
     #[error("key is not provided")]
     EmptyKey,
-    /// A key would change twice in one revision.
+    /// Two operations that may both run write one key, and at least one of them puts it.
     #[error("duplicate key given in txn request")]
     DuplicateKey,
 }
@@ -66,14 +66,14 @@ fn check_key(range: &KeyRange) -> Result<(), InvalidTxn> {
     if range.start().is_empty() { Err(InvalidTxn::EmptyKey) } else { Ok(()) }
 }
 
-/// Checks that no key can change twice, for every choice of lists.
+/// Checks for every choice of lists that no key can change twice. Two deletions of a key are legal.
 pub(super) fn check_duplicates(txn: &Txn) -> Result<(), InvalidTxn> {
     Writes::of_list(&txn.success)?;
     Writes::of_list(&txn.failure)?;
     Ok(())
 }
 
-/// The keys and intervals that a list or an operation may write, each with the position of its
+/// The keys and intervals that a list or an operation may write, each with the index of its
 /// operation in the list.
 #[derive(Default)]
 struct Writes<'t> {
@@ -122,7 +122,7 @@ impl<'t> Writes<'t> {
         Ok(writes)
     }
 
-    /// Positions of the operations that put a key of `range`.
+    /// Indexes in the list of the operations that put a key of `range`.
     fn puts_in<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = usize> + 'a {
         let (start, end) = match range {
             KeyRange::One(key) => (Bound::Included(key.as_ref()), Bound::Included(key.as_ref())),

@@ -1,9 +1,9 @@
 //! The cluster's version, and the programs that members announce.
 //!
-//! Owns the rules of both. A downgrade below a feature removes the rows of that feature from the
-//! state. Rights are not removed: if a user, role or row of the ACLs was ever written, a downgrade
-//! to a version without them is refused. Invariant: a raise takes effect only in a log entry of the
-//! term in which the leader decided it.
+//! Owns the rules of both. A downgrade below the feature of invitations or of commits removes their
+//! rows from the state. Rights are never removed: once etcd's Auth or a row of Consul's ACLs was
+//! changed, a downgrade to a version without rights is refused. Invariant: a raise takes effect
+//! only in a log entry of the term in which the leader decided it.
 
 use super::error::FsmError;
 use headwater_storage::StorageError;
@@ -47,7 +47,8 @@ pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) 
     Ok(Outcome::VersionSet)
 }
 
-/// Removes the records of features that `to` does not have.
+/// Removes the invitations and the idempotency keys of commits if `to` does not have their feature.
+/// Records of other features stay.
 fn end_features(txn: &mut WriteTxn<'_>, to: Version) -> Result<(), StorageError> {
     if !Feature::Invitations.is_in(to) {
         for id in txn.invitations()?.into_keys() {

@@ -2,8 +2,8 @@
 //! least one write.
 //!
 //! Owns the advance of the revision (spec: etcd §1.1) and the fields of a new version. Invariant:
-//! the revision advances by exactly one, at the first write; sub-revisions follow the order of the
-//! calls.
+//! all writers of one command together advance the revision by one, or not at all; sub-revisions
+//! follow the order of the calls.
 
 use bytes::Bytes;
 
@@ -25,7 +25,8 @@ impl<'t, 'db> KvWriter<'t, 'db> {
         Self { txn, before, changed: now != before }
     }
 
-    /// The current revision: the new one if the command has changed a key so far.
+    /// The revision of the command's writes if the command has changed a key so far, else the one
+    /// before the command.
     pub(super) fn revision(&self) -> Revision {
         if self.changed { self.before.next() } else { self.before }
     }
@@ -82,7 +83,7 @@ impl<'t, 'db> KvWriter<'t, 'db> {
         Ok(())
     }
 
-    /// Advances the store's revision if a key was changed.
+    /// Stores the new revision in the head if the command has changed a key.
     pub(super) fn finish(self) {
         if self.changed {
             self.txn.set_revision(self.before.next());

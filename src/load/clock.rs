@@ -1,5 +1,5 @@
-//! The clock of a run. A value carries the time at which its write was due, so that a reader of the
-//! change can compute the latency.
+//! The clock of a run. A value carries the time from which the latency of its write counts, so that
+//! a reader of the change can compute the latency.
 
 use std::time::Instant;
 
@@ -36,7 +36,8 @@ impl Clock {
         stamped.freeze()
     }
 
-    /// The time at the beginning of a value, nanoseconds; `None` if the value is too short for one.
+    /// The time at the beginning of a value, nanoseconds from the start of the clock. `None` if the
+    /// value is too short for one.
     pub(super) fn stamp_of(value: &[u8]) -> Option<u64> {
         value.first_chunk::<STAMP_BYTES>().map(|stamp| u64::from_le_bytes(*stamp))
     }

@@ -10,7 +10,7 @@ pub(super) struct Sample {
     servers: Vec<(u32, f64)>,
 }
 
-/// Processor time since a sample, and the servers' memory.
+/// Processor time since a sample, and the servers' memory at the end of that time.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CpuUsage {
     /// This process's processor time, seconds.
@@ -28,7 +28,7 @@ pub(super) struct Server {
     pub(super) cpu_seconds: f64,
     /// Resident memory now, bytes.
     pub(super) rss_bytes: u64,
-    /// Most resident memory ever, bytes.
+    /// Most resident memory since the process started, bytes.
     pub(super) rss_peak_bytes: u64,
 }
 

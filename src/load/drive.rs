@@ -25,7 +25,8 @@ use crate::progress::Progress;
 pub(super) const LATENCY_MICROS_MAX: u64 = 120_000_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 const BETWEEN_CONNECTS: Duration = Duration::from_millis(20);
-/// Number of equal parts of a run with [`RunLimit::After`]. The report has the speed of each part.
+/// Number of parts of a run with [`RunLimit::After`], each of equally many successful operations.
+/// The report has the speed of each part.
 pub(super) const PARTS: usize = 10;
 
 /// A histogram of latencies, microseconds.
@@ -38,7 +39,8 @@ pub(super) fn new_histogram() -> Histogram<u64> {
 pub(super) enum RunLimit {
     /// The run ends after this number of operations.
     After(u64),
-    /// The run ends when this time has passed since its beginning: no operation begins later.
+    /// No client takes another operation once this time has passed since the beginning of the
+    /// run. An operation that was taken earlier still waits for its due time ([`Plan::rate`]).
     At(Duration),
 }
 
@@ -53,11 +55,12 @@ pub(super) struct Plan {
     pub(super) stop: RunLimit,
     pub(super) rate: u64,
     pub(super) seed: u64,
-    /// A run is stopped if no operation succeeds for twice this time. After the end of a run with
-    /// [`RunLimit::At`], the wait for the last answers is this time alone.
+    /// A run is stopped once no operation has succeeded for twice this time. After the end of
+    /// [`RunLimit::At`], it is stopped after this time alone.
     pub(super) timeout: Duration,
     pub(super) progress: Option<&'static str>,
-    /// The ledger that records every put and failure; `None` if no watcher checks its events.
+    /// The ledger that records each acknowledged put and each failure; `None` if no events are
+    /// compared with the puts.
     pub(super) ledger: Option<Arc<Ledger>>,
 }
 
@@ -76,7 +79,8 @@ pub(super) struct Outcome {
     /// until the last such operation.
     pub(super) longest_pause: Duration,
     /// Successful operations a second in each tenth of the operations. Empty unless the run has
-    /// [`RunLimit::After`] with at least [`PARTS`] operations, and all tenths were completed.
+    /// [`RunLimit::After`] with at least [`PARTS`] operations, and as many as all tenths together
+    /// succeeded.
     pub(super) parts: Vec<f64>,
 }
 
@@ -148,8 +152,8 @@ impl Shared {
         }
     }
 
-    /// Counts a successful operation. Returns the time since the one before it, of any client,
-    /// microseconds.
+    /// Counts a successful operation. Returns the time since the previous one of any client, or
+    /// since the beginning of the run, microseconds.
     fn answered(&self) -> u64 {
         let now = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
         let before = self.last_answer.fetch_max(now, Ordering::Relaxed);
@@ -255,8 +259,8 @@ impl Barrier {
         Arc::new(Self { missing: AtomicU64::new(threads as u64), failed: AtomicBool::new(false) })
     }
 
-    /// Records that one more thread has its connections, and waits for the others. False if one of
-    /// them has failed: there is no run then.
+    /// Records that one more thread has its connections, and waits for the other threads. False if
+    /// a thread has failed: there is no run then.
     async fn passed(&self) -> bool {
         self.missing.fetch_sub(1, Ordering::SeqCst);
         loop {
@@ -375,8 +379,8 @@ impl ReconnectingClient {
         (self.current.borrow().0.clone(), self.generation.get())
     }
 
-    /// Replaces the connection of `generation`, unless another client has done so. Tries the
-    /// endpoints in turn, from the next one on, until one accepts or the run is stopped.
+    /// Replaces the connection of `generation`, unless another client has done so. Tries one
+    /// endpoint after the other, from the next one on, until one accepts or the run is stopped.
     async fn replace(&self, generation: u64, stopped: &AtomicBool) {
         let _one_at_a_time = self.opening.lock().await;
         let mut at = self.current.borrow().1;
@@ -423,8 +427,8 @@ impl Client {
     }
 
     /// Waits until operation `number` is due, and returns the time from which its latency counts:
-    /// the due time if no client was free then, else now. Without a rate, every operation is due at
-    /// once.
+    /// the due time if it had passed before the call, else the end of the wait. Without a rate,
+    /// every operation is due at once, and its latency counts from now.
     async fn wait_until_due(&self, number: u64) -> Instant {
         if self.shared.plan.rate == 0 {
             return Instant::now();

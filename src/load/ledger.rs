@@ -2,8 +2,8 @@
 //! its key, once and in order.
 //!
 //! Owns the expectation, key by key. An acknowledged put is one event for each watcher of its key,
-//! at the revision of the answer; a failed put may be one event or none. Invariant: nothing is
-//! expected that was not acknowledged.
+//! at the revision of the answer; a failed put may be one event or none. Invariant: no event of a
+//! put that was not acknowledged counts as missing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -63,6 +63,7 @@ pub(super) enum Fault {
         came: u64,
     },
     /// The number of events is as expected, but some are of revisions that the run did not write.
+    /// Looked for only if no put to the key failed.
     Foreign,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct Verdict {
     pub(super) disordered_watchers: u64,
     /// Number of watchers that received revisions that the run did not write.
     pub(super) foreign_watchers: u64,
-    /// Descriptions of the first faults.
+    /// Descriptions of the faults that were added first, at most [`EXAMPLES_MAX`].
     pub(super) examples: Vec<String>,
 }
 
@@ -101,14 +102,15 @@ impl Ledger {
         self.written(key).unclear.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of events that all watchers together must see.
+    /// Number of events that all watchers together must see: those of the acknowledged puts.
     pub(super) fn expected(&self) -> u64 {
         let keys = (0..).zip(&self.keys);
         keys.map(|(key, written)| written.acknowledged.load(Ordering::Relaxed) * self.watchers_of(key)).sum()
     }
 
-    /// The first fault in the events of a watcher of `key`; `None` if they are as expected. Must be
-    /// called when no put is under way any more.
+    /// A fault in the events of a watcher of `key`; `None` if they are as expected. Their order is
+    /// checked first, then their number, then their revisions. Must be called when no put is under
+    /// way any more.
     pub(super) fn judge(&self, key: u64, seen: &Seen) -> Option<Fault> {
         let written = self.written(key);
         let least = written.acknowledged.load(Ordering::Relaxed);
@@ -139,8 +141,8 @@ impl Ledger {
 }
 
 impl Verdict {
-    /// Adds the fault of one watcher. `watcher` describes the watcher; it is called only while
-    /// there are few examples.
+    /// Adds the fault of one watcher. `watcher` returns a description of the watcher; it is called
+    /// only while there are fewer than [`EXAMPLES_MAX`] examples.
     pub(super) fn add(&mut self, watcher: impl FnOnce() -> String, fault: Fault) {
         let words = match fault {
             Fault::Missing(count) => {
@@ -165,7 +167,7 @@ impl Verdict {
         }
     }
 
-    /// Whether every watcher has everything.
+    /// Whether no watcher has a fault.
     pub(super) fn is_clean(&self) -> bool {
         self.missing + self.extra + self.disordered_watchers + self.foreign_watchers == 0
     }

@@ -1,10 +1,12 @@
-//! `headwater bench`: a load generator. Most loads speak `etcdserverpb`, to Headwater or etcd;
-//! those of resources, services and followers speak other APIs of Headwater.
+//! `headwater bench`: a load generator. Most loads speak `etcdserverpb`, to Headwater or etcd.
+//! Those of commits, resources, services and followers speak other APIs of Headwater too; `flush`
+//! asks no server.
 //!
-//! It often shares the machine with the measured servers, so it uses little processor time: one
-//! thread by default, a few HTTP/2 connections used directly, requests encoded directly into the
-//! frame, answers decoded only as far as they are counted. Invariant: an operation counts as
-//! successful only if the server said OK. Every other result is counted by its reason.
+//! It often shares the machine with the measured servers, so it uses little processor time: for
+//! most loads one thread by default, and a few HTTP/2 connections used directly. It encodes their
+//! requests directly into the frame, and decodes answers only as far as they are counted.
+//! Invariant: an operation counts as successful only if the server said OK. Every other result is
+//! counted by its reason.
 
 mod clock;
 mod cpu;
@@ -187,9 +189,10 @@ const CONNS_MAX: usize = 8;
 ///
 /// # Errors
 ///
-/// [`CliError::Usage`] for options that make no sense together; [`CliError::Finding`] if the load
-/// found a fault, or if operations failed; [`CliError::Unreachable`], or for some loads
-/// [`CliError::Finding`], if there is no connection.
+/// [`CliError::Usage`] for options that cannot be used, alone or together; [`CliError::Finding`] if
+/// the load found a fault, or if operations failed and that is not allowed;
+/// [`CliError::Unreachable`], or for some loads another error, if there is no connection;
+/// [`CliError::Refused`] if a server refuses the user; [`CliError::Other`] for other failures.
 pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
     let dialer = client.dialer()?;
     let name = |endpoint: &String| {

@@ -1,7 +1,7 @@
 //! Reads the fields of protobuf messages without generated code: nothing is copied, nothing is
 //! allocated.
 
-/// Bytes that are not a protobuf message.
+/// The error for bytes that are no protobuf message, or not the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -12,7 +12,7 @@ pub(super) enum Content<'a> {
     Number(u64),
     /// Bytes, a text, or a message (wire type 2).
     Bytes(&'a [u8]),
-    /// Four or eight bytes: no message that is read here has any.
+    /// Four or eight bytes (wire types 5 and 1). They are skipped: nothing reads their value.
     Fixed,
 }
 
@@ -34,7 +34,8 @@ impl<'a> Content<'a> {
     }
 }
 
-/// The fields of a message in the order in which they come. After an error there are none.
+/// Iterator over the fields of a message, in the order of its bytes, each with its number. It ends
+/// after an error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {
     rest: &'a [u8],

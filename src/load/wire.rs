@@ -275,7 +275,7 @@ impl Answer {
         fields.any(|(field, content)| field == 3 && content.number().is_some_and(|ttl| ttl.cast_signed() > 0))
     }
 
-    /// The framed message.
+    /// The framed message; empty if the answer had none.
     pub(super) fn into_bytes(self) -> Bytes {
         match self {
             Self::Empty => Bytes::new(),

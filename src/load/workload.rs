@@ -311,7 +311,7 @@ fn lease(method: Method, request: &impl Message) -> Encoded {
     Encoded { method, frame: frame(request), key: 0, pairs: None }
 }
 
-/// The message behind gRPC's prefix: not compressed, and its length.
+/// The encoded message after gRPC's prefix: a byte 0 (not compressed) and the length.
 pub(super) fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut frame = BytesMut::with_capacity(5 + length);

@@ -35,7 +35,7 @@ impl Maintenance<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the read path; a principal that is not authenticated.
+    /// Those of the read path; the refusal of a principal that is not authenticated.
     pub async fn alarms(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Alarm>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node.authorize_somebody(ctx)?;
@@ -133,8 +133,8 @@ impl Maintenance<'_> {
     }
 }
 
-/// Whether at most nine tenths of the quota are used: a store at its limit then does not raise and
-/// clear its alarm in turn.
+/// Whether live data take at most nine tenths of the quota; true without a quota. The tenth keeps a
+/// store at its limit from raising and disarming its alarm again and again.
 fn is_below_limit(live_bytes: u64, bytes_max: Option<u64>) -> bool {
     bytes_max.is_none_or(|max| u128::from(live_bytes) * 10 <= u128::from(max) * 9)
 }

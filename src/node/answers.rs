@@ -1,8 +1,8 @@
 //! The account of answers: bytes of answers that their readers have not taken yet.
 //!
-//! Owns the sum, its bound, and the wait for capacity. The ports charge every answer until its last
-//! byte is sent; a read that may be large waits for capacity before it loads values. Invariant: a
-//! charge is always released when its bytes are dropped.
+//! Owns the sum, its bound, and the wait for capacity. The HTTP server charges each part of an
+//! answer until it is sent, but for parts below 1 KiB. A read that may be large waits for capacity
+//! before it loads values. Invariant: a charge is always released when its bytes are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,8 +19,8 @@ use headwater_types::limits::{SMALL_ANSWER_BYTES_MAX, UNREAD_ANSWERS_BYTES_MAX, 
 /// it sooner.
 const CAPACITY_WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// The account of the bytes of answers that their readers have not taken, with its bound. One for
-/// each node.
+/// The account of the charged bytes: those of answers that their readers have not taken, and those
+/// reserved for answers to be made. With its bound; one for each node.
 #[derive(Debug)]
 pub struct Answers {
     used: AtomicUsize,
@@ -72,9 +72,9 @@ impl Answers {
         self.used() >= self.most / 2
     }
 
-    /// Whether an answer of `bytes` may be made. A small answer may use a reserve above the bound.
-    /// An answer of any size may be made while less than half of the bound is used, so that the
-    /// bound limits no single answer.
+    /// Whether an answer of `bytes` may be made. An answer of at most [`SMALL_ANSWER_BYTES_MAX`]
+    /// may use a reserve above the bound. An answer of any size may be made while less than half of
+    /// the bound is used, so that the bound limits no single answer.
     pub fn has_capacity(&self, bytes: usize) -> bool {
         self.admits(self.used(), bytes)
     }
@@ -91,7 +91,8 @@ impl Answers {
         Charge { answers: Arc::clone(self), bytes }
     }
 
-    /// Charges an answer that is to be made. `None` if the remaining capacity is too small.
+    /// Charges an answer that is to be made; `None` where [`has_capacity`](Self::has_capacity) is
+    /// false.
     pub fn try_charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         let add = |used| self.admits(used, bytes).then(|| used.saturating_add(bytes));
         let used = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
@@ -99,8 +100,8 @@ impl Answers {
         Some(Charge { answers: Arc::clone(self), bytes })
     }
 
-    /// Waits until an answer of `bytes` may be made: until `deadline`, and at most 3 s. Charges
-    /// nothing.
+    /// Waits until [`has_capacity`](Self::has_capacity) is true for `bytes`, no longer than until
+    /// `deadline`, and at most 3 s. Charges nothing.
     ///
     /// # Errors
     ///

@@ -39,7 +39,7 @@ pub struct Backup {
     pub chunks: BoxStream<'static, Result<Bytes, NodeError>>,
 }
 
-/// The directory and permits of backups.
+/// The directory of the files of backups, and the bounds on backups under way.
 pub(super) struct Backups {
     dir: std::path::PathBuf,
     next: AtomicU64,

@@ -104,7 +104,7 @@ pub enum CommitError {
     /// The commit was applied and changed nothing.
     #[error(transparent)]
     Failed(#[from] CommitFault),
-    /// An error of the request path.
+    /// Any other error of the node; the commit may be indeterminate.
     #[error(transparent)]
     Node(#[from] NodeError),
 }
@@ -112,7 +112,7 @@ pub enum CommitError {
 /// The reason for which an operation was refused before the commit was proposed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OperationError {
-    /// A rule of resources forbids the operation.
+    /// An operation on a resource was refused.
     #[error(transparent)]
     Resource(#[from] ResourceError),
     /// The registration is incomplete or contradictory.
@@ -127,7 +127,7 @@ pub enum OperationError {
 
 fn of_operation(operation: u32, error: impl Into<OperationError>) -> CommitError {
     match error.into() {
-        // Failures of the request path are about no operation.
+        // Other errors of the node are about no operation.
         OperationError::Resource(ResourceError::Node(error))
             if !matches!(error, NodeError::Refused(Refusal::Resource(_))) =>
         {

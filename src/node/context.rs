@@ -30,7 +30,7 @@ pub struct RequestContext {
     pub face: Option<Face>,
 }
 
-/// The client's identity.
+/// The identity of a request: that of a client, of a joining node, or of this node itself.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Principal {
@@ -131,6 +131,7 @@ pub enum Consistency {
     /// Sees every write that any node acknowledged before the read began.
     #[default]
     Linearizable,
-    /// Reads this node's applied state at once, which may be old. It never goes back on one node.
+    /// Reads this node's applied state at once. The state may be old; it never goes back on one
+    /// node.
     Serializable,
 }

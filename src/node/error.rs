@@ -56,7 +56,8 @@ pub enum NodeError {
         /// This node's applied index.
         applied: LogIndex,
     },
-    /// A change of the membership is refused; nothing changed.
+    /// A change of the membership is refused, or a request names an unknown member; nothing
+    /// changed.
     #[error(transparent)]
     Membership(MemberRefusal),
     /// This node does not lead, and only a leader can hand leadership over. Ask the leader.
@@ -80,10 +81,11 @@ pub enum NodeError {
     /// This node was removed from the cluster. Ask another one.
     #[error("this member was removed from the cluster")]
     Removed,
-    /// The node is stopping. Also the end of a stream whose state was replaced as a whole.
+    /// The node is stopping, or a task of it failed. Also the end of a stream whose state was
+    /// replaced as a whole, or is of another lineage.
     #[error("server stopped")]
     Stopped,
-    /// The local storage failed; the node is going down.
+    /// The local storage failed. If a read of the state failed, the node is going down.
     #[error("storage failed: {0}")]
     Storage(String),
 }
@@ -94,7 +96,8 @@ pub enum Unanswered {
     /// The deadline passed.
     #[error("request timed out")]
     Timeout,
-    /// The leader changed or went away while the write was under way.
+    /// The leader changed or went away while the write was under way. Also for an outcome that is
+    /// not one of the command.
     #[error("leader failed while the request was under way")]
     LeaderFailed,
     /// The connection to the leader broke.
@@ -114,7 +117,7 @@ pub enum NodeErrorKind {
     Unauthenticated,
     /// The request exceeds a size limit; nothing changed. Retrying does not help.
     TooLarge,
-    /// A bound on concurrent work is reached; nothing changed. Retry after a pause.
+    /// A bound on concurrent work or on memory is reached; nothing changed. Retry after a pause.
     Exhausted,
     /// No leader, or a state that is too old; nothing changed. Retry here or at another member.
     Unavailable,

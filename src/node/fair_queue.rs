@@ -129,7 +129,7 @@ impl<T> FairQueue<T> {
         Some(item.value)
     }
 
-    /// Removes one item; `None` if it is not in the queue any more.
+    /// Removes one item; `None` if the queue has no item of `client` with this ticket.
     pub(super) fn remove(&mut self, client: ClientKey, ticket: Ticket) -> Option<T> {
         let waiting = &mut self.clients.get_mut(&client)?.waiting;
         let at = waiting.binary_search_by_key(&ticket, |item| item.ticket).ok()?;

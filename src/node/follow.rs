@@ -82,15 +82,14 @@ impl Node {
     }
 }
 
-/// The permit of one watcher of a client, which counts against the bound on watchers. Released by
-/// drop.
+/// The share of one watcher of a client in the bound on watchers. Released by drop.
 #[derive(Debug)]
 pub struct Watching {
     _share: Share,
 }
 
 impl Follow<'_> {
-    /// Takes the permit of a watcher of a client.
+    /// Counts one more watcher of the client of `ctx` against the bound on watchers.
     ///
     /// # Errors
     ///

@@ -53,8 +53,9 @@ impl Invitations<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Refused`] if the request or the number of invitations is out of bounds, or the
-    /// cluster's version does not know invitations; those of proposals.
+    /// [`NodeError::Refused`] if the request or the number of invitations is out of bounds, the
+    /// principal lacks the right, or the cluster's version does not know invitations; those of
+    /// [`Node::propose`].
     pub async fn create(self, ctx: &RequestContext, request: InvitationRequest) -> Result<Read<NewToken>, NodeError> {
         let InvitationRequest { name, ttl, uses_max, learner } = request;
         let token = new_token();
@@ -69,12 +70,12 @@ impl Invitations<'_> {
         Ok(Read { index: applied.index, revision: applied.revision, value })
     }
 
-    /// The invitations that have not expired, with their ids, after a read of the requested
-    /// consistency.
+    /// The invitations that have not expired, used-up ones included, with their ids, after a read
+    /// of the requested consistency.
     ///
     /// # Errors
     ///
-    /// Those of the read path.
+    /// [`NodeError::Refused`] without the right to read the cluster; those of the read path.
     pub async fn list(
         self,
         ctx: &RequestContext,
@@ -94,7 +95,8 @@ impl Invitations<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Refused`] if there is none of that id; those of proposals.
+    /// [`NodeError::Refused`] if there is none of that id, or the principal lacks the right; those
+    /// of [`Node::propose`].
     pub async fn delete(self, ctx: &RequestContext, id: InvitationId) -> Result<Read<()>, NodeError> {
         let applied = self.node.propose(ctx, Command::Invitation(InvitationCommand::Delete(id))).await?;
         Ok(Read { index: applied.index, revision: applied.revision, value: () })

@@ -46,8 +46,8 @@ pub struct KeyWatch {
 }
 
 impl KeyWatch {
-    /// Begins a watch on the state in `store` and the changes in `events`. It does not count
-    /// against the bound on watchers.
+    /// Begins a watch of the changes that `events` publishes. `store` has the state that they lead
+    /// to, and its compaction point. The watch does not count against the bound on watchers.
     ///
     /// # Errors
     ///
@@ -218,8 +218,8 @@ fn is_creation(event: &KvEvent) -> bool {
     event.kind == ChangeKind::Put && event.kv.version == 1
 }
 
-/// Positions in the commit of the item's changes that need a look-up of their predecessor.
-/// Creations have none and are marked as resolved.
+/// The item's changes that need a look-up of their predecessor, as indexes into the commit's
+/// events. Creations have no predecessor and are marked as resolved.
 fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
     item.positions().filter(|position| {
         let commit = item.commit();

@@ -125,8 +125,9 @@ impl Keys<'_> {
     ///
     /// # Errors
     ///
-    /// As [`Keys::range`]; [`NodeError::Timeout`] if other reads hold all permits until the
-    /// deadline; the stream ends with an error if the storage fails on the way, or if its reader
+    /// As [`Keys::range`], but for the capacity for an answer; [`NodeError::Timeout`] if other
+    /// streamed ranges hold all permits until the deadline; [`NodeError::TooManyRequests`] if too
+    /// many wait. The stream ends with an error if the storage fails on the way, or if its reader
     /// stalls for long.
     pub async fn range_stream(
         self,
@@ -165,7 +166,7 @@ struct NoCapacity {
 type Loaded = (RangeResult, Option<Charge>);
 
 /// Evaluates a range. Its values are loaded only if the account of answers has capacity for them,
-/// else the result is `NoCapacity`. Those of a large range are charged first.
+/// else the result is `NoCapacity`. The values of a large range are charged before they are loaded.
 fn load_within(
     answers: &Arc<Answers>,
     view: &ReadView<'_>,

@@ -51,8 +51,8 @@ impl Lifecycle {
 }
 
 impl Node {
-    /// Turns true once this node has recovered everything that it had acknowledged before its
-    /// restart, and serves.
+    /// A receiver that turns true once this node has recovered everything that it had acknowledged
+    /// before its restart, and serves.
     pub fn serving(&self) -> watch::Receiver<bool> {
         self.inner.lifecycle.serving.clone()
     }

@@ -10,7 +10,8 @@ use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
 use super::NodeError;
 
-/// A limit with a counter of its own. A variant names the quantity that its limit bounds.
+/// A limit with a counter of its own. A variant names the quantity that its limit bounds, or the
+/// property of a request that it judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Open connections of all clients, or of all peers. A connection of the reserve that stays

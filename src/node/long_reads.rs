@@ -29,7 +29,8 @@ pub(super) struct LongReadBounds {
     pub(super) running_of_client_max: usize,
 }
 
-/// Admission of long reads to the blocking threads.
+/// The permits by which long reads run on blocking threads, and the queue of reads that wait for
+/// one.
 pub(super) struct LongReads {
     shared: Arc<Shared>,
 }
@@ -178,7 +179,8 @@ impl LongReads {
     ///
     /// # Errors
     ///
-    /// Those of [`LongReads::turn`] and of `work`.
+    /// Those of [`LongReads::turn`] and of `work`; [`NodeError::Timeout`] if `deadline` passes
+    /// before the end of `work`; [`NodeError::Stopped`] if `work` panics.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         client: ClientKey,

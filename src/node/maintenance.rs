@@ -20,7 +20,7 @@ pub(super) struct MaintenanceState {
     pub(super) quota: QuotaOptions,
     /// Held while this node rewrites its files.
     defragmenting: Arc<tokio::sync::Mutex<()>>,
-    /// The last compaction point below which the space is reclaimed.
+    /// Log index of the newest compaction point below which all space is reclaimed.
     reclaimed: watch::Receiver<LogIndex>,
 }
 

@@ -94,7 +94,7 @@ impl NodeMetrics {
         }
     }
 
-    /// Registers the metrics on `registry`.
+    /// Registers the metrics on `registry`, and those of consensus, also under etcd's older names.
     pub(super) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         self.consensus.register(registry)?;
         for counter in [&self.slow_read_indexes, &self.read_indexes_failed, &self.reclaimed_keys] {

@@ -1,8 +1,8 @@
 //! One node of the cluster as the faces see it: propose, read, status.
 //!
-//! Owns the request paths, leadership-only tasks, retries of proposals, and the wall clock. Knows
-//! nothing of the wire types of public APIs. Invariant: every request comes through here with a
-//! [`RequestContext`], so that the checks of every request are in one place.
+//! Owns the steps of each request, leadership-only tasks, retries of proposals, and the wall clock.
+//! Knows nothing of the wire types of public APIs. Invariant: every request comes through here with
+//! a [`RequestContext`], so that the checks of every request are in one place.
 
 mod acl;
 mod alarms;
@@ -161,7 +161,7 @@ struct Inner {
     leases: LeasesState,
     members: MembersState,
     resource_types: TypeRegistry,
-    /// Permits of requests that contend for a lock or observe its owner.
+    /// The bound on requests that contend for a lock or observe its owner.
     contenders: Shares,
     /// Limiter of each client's request rate; `None` for no limit.
     request_rate: Option<RequestRate>,
@@ -180,12 +180,12 @@ struct Profile {
     program: MemberProgram,
 }
 
-/// The result of a read, with the coordinates of the state that it saw.
+/// The result of a read or a write, with the coordinates of the state that it saw or made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read<T> {
-    /// Applied index of the state that was read.
+    /// Applied index of the state that was read; of a write, the log index of its entry.
     pub index: LogIndex,
-    /// KV revision of that state.
+    /// KV revision of the state that was read, or after the write.
     pub revision: Revision,
     /// The result.
     pub value: T,
@@ -197,7 +197,7 @@ impl Node {
         self.inner.profile.identity
     }
 
-    /// The node's name: its `node.name`, which is unique in the cluster.
+    /// The node's configured name (`node.name`), for people.
     pub fn name(&self) -> &str {
         &self.inner.profile.name
     }
@@ -257,7 +257,7 @@ impl Node {
         self.inner.consensus.leadership().last_contact()
     }
 
-    /// The applied index. A value is announced only after its effects can be read and are
+    /// A receiver of the applied index. A value comes only after its effects can be read and are
     /// published.
     pub fn applied(&self) -> watch::Receiver<LogIndex> {
         self.inner.consensus.progress().applied()

@@ -1,9 +1,9 @@
 //! Positions in the history of the store, and the one rule for resuming after a position.
 //!
-//! Owns the rule, and the start of a watch. Streams of the catalog, watches of resources and of
-//! entities, and page tokens use both; each of them decides which error or which new state follows
-//! from a refused position. Watches of keys begin at a revision, which means the same in every
-//! lineage (`key_watch`).
+//! Owns the rule, and [`WatchStart`]. Streams of the catalog, and watches of resources and of
+//! entities use the rule; each of them decides which error or which new state follows from a
+//! refused position. Other users of positions, such as page tokens, only compare the lineage.
+//! Watches of keys begin at a revision, which means the same in every lineage (`key_watch`).
 //!
 //! Invariant: if the verdict is [`Resume::Continue`], history has every change after the position.
 

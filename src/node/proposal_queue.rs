@@ -43,7 +43,7 @@ const ARRIVING_BYTES_MAX: usize = PENDING_PROPOSAL_BYTES_MAX / 4;
 const _: () = assert!(SENT_MAX < PENDING_PROPOSALS_MAX, "a full queue must have jobs that can be refused");
 const _: () = assert!(SENT_BYTES_MAX * 2 < PENDING_PROPOSAL_BYTES_MAX, "a full queue must have jobs to refuse");
 
-/// Not sent yet: can be withdrawn.
+/// Waits to be sent, for the first time or again: can be withdrawn.
 const QUEUED: u8 = 0;
 /// Sent to a leader: may be appended.
 const SENT: u8 = 1;
@@ -200,9 +200,9 @@ impl ProposalQueue {
         !self.waiting.is_empty()
     }
 
-    /// Adds a new job: to `batch` if no other job waits and another command may be sent, otherwise
-    /// to the queue. While waiting and sent jobs exceed the bounds, the client with the longest
-    /// queue loses its newest job.
+    /// Adds a job that is new or offered again: to `batch` if no other job waits and another
+    /// command may be sent, otherwise to the queue. While waiting and sent jobs exceed the bounds,
+    /// the client with the longest queue loses its newest job, which may be this one.
     pub(super) fn arrive(&mut self, job: Job, batch: &mut Batch) {
         if self.waiting.is_empty() && self.may_send(batch) {
             self.send(job, batch);

@@ -29,8 +29,8 @@ pub(super) struct ProposerStats {
     pub(super) pending: Arc<Pending>,
     /// Proposals that got an outcome, refusals included.
     pub(super) answered: AtomicU64,
-    /// Proposals that were queued and ended without an outcome: failed, or unanswered at their
-    /// deadline.
+    /// Proposals that were given to the queue and ended without an outcome: failed, unanswered at
+    /// their deadline, or refused by a full queue.
     pub(super) failed: AtomicU64,
 }
 

@@ -34,7 +34,8 @@ pub(super) struct RequestRate {
     /// Time in which an empty bucket fills.
     fill: Duration,
     clients_max: usize,
-    /// The time at which the bucket of each client is full again; in the past for a full bucket.
+    /// The time at which the bucket of each client is full again; not in the future for a full
+    /// bucket.
     full_at: Mutex<HashMap<ClientKey, Instant>>,
 }
 

@@ -45,8 +45,8 @@ pub struct RestoreOptions {
     /// Whether to make the history before the restore unreadable, so that a watch from an old
     /// revision starts over.
     pub mark_compacted: bool,
-    /// Whether etcd's authentication is off in the new cluster, for operators that cannot
-    /// authenticate any more. Users and roles stay.
+    /// Whether to turn etcd's authentication off in the new cluster, for operators that cannot
+    /// authenticate any more. Otherwise it is as in the backup. Users and roles stay.
     pub disable_auth: bool,
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::{Inner, Maintenance, Node, NodeError, RequestContext, tasks, unix_ms};
 use headwater_types::{Command, TrimHistory};
 
-/// Steps of compaction in one retention time, count. Each step is one log entry, and its space is
-/// reclaimed at once.
+/// Steps of compaction in one retention time, count, if [`STEP_MIN`] and [`STEP_MAX`] allow it. A
+/// step is at most one log entry.
 const STEPS: u32 = 20;
 /// The longest interval between two steps.
 const STEP_MAX: Duration = Duration::from_secs(300);

@@ -51,7 +51,8 @@ pub struct NodeOptions {
     pub dialer: Dialer,
     /// The dialer for client ports of other clusters' members.
     pub client_dialer: Dialer,
-    /// Members of a new cluster; ignored once the cluster exists.
+    /// The configured first members, with which a cluster that does not exist yet is formed. Once
+    /// it exists, they only give the names of members that are not in the applied membership.
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
     /// The configured name of this member, and its addresses.
     pub own: MemberInfo,
@@ -110,7 +111,7 @@ pub struct NodeOptions {
     pub audit: Option<AuditOptions>,
 }
 
-/// The reason for which a node did not start. The text says how to correct it.
+/// The reason for which a node did not start, as a text for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NodeStartError(String);

@@ -16,10 +16,11 @@ pub struct Counters {
     pub proposals_pending: u64,
     /// Proposals that got an outcome, refusals included.
     pub proposals_answered: u64,
-    /// Proposals that were queued and ended without an outcome: failed, or unanswered at their
-    /// deadline. One that a full queue refused does not count.
+    /// Proposals that were given to the queue and ended without an outcome: failed, unanswered at
+    /// their deadline, or refused by a full queue. A proposal that was refused before the queue
+    /// does not count.
     pub proposals_failed: u64,
-    /// Changes of the leader that this node has seen.
+    /// Number of times that a leader became known to this node, also the same one again.
     pub leader_changes: u64,
 }
 
@@ -57,8 +58,8 @@ pub struct Status {
     /// First log index of which the changes of every topic can still be read; 0 if history begins
     /// with the log. Changes of keys may reach further back.
     pub history_from: LogIndex,
-    /// First log index that the log still has. A member that needs an earlier entry gets a
-    /// snapshot.
+    /// First log index after the purged entries; 1 if none was purged. A member that needs an
+    /// earlier entry gets a snapshot.
     pub log_from: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,

@@ -62,7 +62,8 @@ impl Versions<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the read path.
+    /// [`NodeError::Refused`] without a principal, if authentication is on; any error of admission
+    /// or of the read.
     pub async fn read(self, ctx: &RequestContext, consistency: Consistency) -> Result<ClusterVersions, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node.authorize_somebody(ctx)?;
@@ -111,7 +112,8 @@ impl Versions<'_> {
     /// # Errors
     ///
     /// [`NodeError::Refused`] with the [`VersionRefusal`] that
-    /// [`enable_downgrade`](Self::enable_downgrade) would get now; those of the read path.
+    /// [`enable_downgrade`](Self::enable_downgrade) would get now, or without the right; otherwise
+    /// as [`read`](Self::read).
     pub async fn validate_downgrade(self, ctx: &RequestContext, to: Version) -> Result<(), NodeError> {
         let versions = self.read(ctx, Consistency::Linearizable).await?;
         self.node.authorize_cluster(ctx, Access::WRITE)?;
@@ -143,8 +145,9 @@ impl Versions<'_> {
     }
 }
 
-/// Announces this member's program, raises the version while this member leads, and readies the
-/// disk after a downgrade. Ends when the node is dropped.
+/// Announces this member's program. While this member leads, raises the cluster's version or ends a
+/// downgrade. Readies the disk for older programs once the version is lowered. Ends when the node
+/// is dropped.
 pub(super) async fn keep(inner: Weak<Inner>) {
     if !tasks::once_serving(&inner).await {
         return;
@@ -275,9 +278,9 @@ fn next_version(versions: &ClusterVersions, own: Supported, roster: &Roster) -> 
     }
 }
 
-/// The members that do not support the leader's highest version, and so keep the cluster's version
-/// below it. Empty during a downgrade, and once the cluster has that version. `own` has the
-/// versions that this leader supports.
+/// The members that are not known to support the leader's highest version, and so keep the
+/// cluster's version below it. Empty during a downgrade, and once the cluster has that version.
+/// `own` has the versions that this leader supports.
 fn holding_back(versions: &ClusterVersions, own: Supported, roster: &Roster) -> BTreeSet<NodeId> {
     if versions.cluster.is_downgrading || own.highest <= versions.cluster.version {
         return BTreeSet::new();

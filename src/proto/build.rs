@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// Messages with passwords or tokens. They have no `Debug`, so that nothing prints them.
+/// Messages of etcd's Auth with passwords or tokens. They have no `Debug`, so that nothing prints
+/// them.
 const SECRET: [&str; 4] = [
     ".etcdserverpb.AuthenticateRequest",
     ".etcdserverpb.AuthenticateResponse",

@@ -2,7 +2,8 @@
 //! and enumerations, with their comments.
 //!
 //! Invariant: the page equals the text that is made here, and every part of the protos has a
-//! comment. After a change of the protos, this writes the page:
+//! comment. Only a request or an answer of a method needs none. After a change of the protos, this
+//! writes the page:
 //!
 //! ```sh
 //! HEADWATER_WRITE_PAGES=1 cargo test --locked -p headwater-proto page
@@ -215,7 +216,7 @@ fn comment(file: &FileDescriptor, path: &[i32]) -> String {
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// `docs/watcher.md` as a link to the page; any other word as it is.
+/// A word such as `docs/watcher.md` as a link to the page; any other word as it is.
 fn link_page(word: &str) -> String {
     let path = word.trim_end_matches(['.', ',', ';', ':']);
     let page = path.strip_prefix("docs/").filter(|page| page.ends_with(".md"));

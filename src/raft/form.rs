@@ -52,7 +52,7 @@ pub(super) struct Formation {
     /// File that exists from the time at which this member noticed the loss of its data, until it
     /// has caught up.
     rejoining: FlagNote,
-    /// Whether this member has accepted a call of another one since the process started.
+    /// Whether a sender that can be another member has called since the process started.
     called: watch::Sender<bool>,
     /// Whether a leader has called while this member was [`Participation::Undecided`].
     led: AtomicBool,
@@ -84,7 +84,7 @@ impl Formation {
 }
 
 impl Consensus {
-    /// Records an accepted call of another member.
+    /// Records a call of a sender that can be another member.
     pub(crate) fn mark_called(&self) {
         self.inner().formation.called.send_if_modified(|called| !std::mem::replace(called, true));
     }
@@ -112,9 +112,9 @@ impl Consensus {
         }
     }
 
-    /// Begins this member's part in its cluster: forms the cluster if there is none yet, or waits
-    /// until a member that lost its data has caught up. A member that is not one of the first
-    /// members forms nothing. Returns at once; the work is done by a task.
+    /// Begins this member's part in its cluster: forms the cluster if there is none yet. If this
+    /// member has lost its data, waits until it has caught up instead. A member that is not one of
+    /// the first members forms nothing. Returns at once; the work is done by a task.
     pub fn form(&self) {
         match self.participation() {
             Participation::Undecided if self.inner().formation.initial_members.len() == 1 => {

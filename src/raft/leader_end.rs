@@ -250,7 +250,7 @@ fn rank(candidates: &[Candidate], me: NodeId, voters: usize) -> Option<u32> {
 
 impl Consensus {
     /// Answers another member's question whether the process of the leader with the vote `leader`
-    /// has ended. `ended` is false if this member follows another leader, or may not stand for
+    /// has ended. `ended` is also false if this member follows another leader, or may not stand for
     /// election. If it is true, this member checks at once whether to stand itself.
     pub(crate) async fn judge_leader(&self, leader: Vote) -> pb::LeaderEndedResponse {
         let ended = match followed(self) {

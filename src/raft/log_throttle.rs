@@ -1,5 +1,5 @@
-//! Lines of the program's own log (not the Raft log) about messages from outside: at most one a
-//! second, so that hostile input does not fill the disk.
+//! Lines of the program's own log (not the Raft log) about messages from outside: of one kind at
+//! most one a second, so that hostile input does not fill the disk.
 //!
 //! Owns the rate. The counters of metrics have every refusal.
 

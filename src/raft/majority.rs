@@ -35,7 +35,7 @@ impl Leadership<'_> {
     }
 
     /// Whether this member leads, and no majority has answered it for as long as followers trust a
-    /// silent leader.
+    /// silent leader. Always false for an only voter.
     fn is_blocked(self) -> bool {
         // `current` shows this member as the leader only after `since` is the time of its election;
         // the metrics show it earlier.

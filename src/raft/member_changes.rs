@@ -29,8 +29,8 @@ pub enum ChangeFrom {
 /// The reason for a change without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// Nothing changed: the receiver does not lead, no quorum confirmed that it does, or it refused
-    /// the connection or the call.
+    /// Nothing changed. For example, the receiver does not lead, no quorum confirmed that it does,
+    /// or it refused the connection or the call.
     #[error("no leader")]
     NotLeader,
     /// Nothing changed: a rule forbids it.
@@ -80,7 +80,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Asks `member`, at `peer_url`, to admit a node that is not a member of `cluster` yet.
+/// Asks `member`, at `peer_url`, to make the node `joining` a member of `cluster`.
 ///
 /// # Errors
 ///

@@ -57,7 +57,7 @@ impl<'a> Progress<'a> {
         self.state().applied.clone()
     }
 
-    /// The positions in the log.
+    /// The log indexes of this member now.
     pub fn points(self) -> LogPoints {
         let metrics = self.consensus.raft().metrics();
         let metrics = metrics.borrow_watched();

@@ -1,5 +1,5 @@
-//! Proposals on their way from a follower to the leader: one long-lived stream a leader, batches
-//! answered in order.
+//! Proposals on their way from a follower to the leader: one long-lived stream to each leader,
+//! batches answered in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ pub enum ReadIndexError {
     /// is the leader that the asked member named; `None` if it named none, or did not answer.
     #[error("not the leader")]
     NotLeader(Option<NodeId>),
-    /// No quorum confirmed the leader, or its answer cannot be read.
+    /// No quorum confirmed the leader, or the leader's answer cannot be read.
     #[error("no quorum")]
     NoQuorum,
     /// Consensus has ended on this member; the text is the reason. If it has ended on the asked

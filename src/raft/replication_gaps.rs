@@ -45,11 +45,13 @@ impl ReplicationGaps {
         Self { open_max, stalled: BTreeMap::new() }
     }
 
-    /// The first overdue gap, if there is one: open for at least `open_max`, in which at least
-    /// [`SESSIONS_TRIED_MIN`] sessions have ended. A returned gap counts as new, so it is returned
-    /// again only when it is overdue again. `committed` is the index that every follower should
-    /// have; `ended` is the number of sessions with a follower that have failed so far
-    /// (`PeerMetrics::sessions_ended`).
+    /// The overdue gap of the follower with the lowest id; `None` if no gap is overdue. A gap is
+    /// overdue once the follower's matched index has not moved for `open_max`, and at least
+    /// [`SESSIONS_TRIED_MIN`] sessions with it have ended meanwhile. Only live followers count. A
+    /// returned gap counts as new, so it is returned again only when it is overdue again.
+    /// `committed` is the index that every follower should have. `ended` is the number of sessions
+    /// with a follower that damage, an overdue answer or the log keeper has ended so far
+    /// (`PeerMetrics::sessions_ended`). A session whose connection was lost does not count.
     pub(super) fn check(
         &mut self,
         followers: &BTreeMap<NodeId, MemberProgress>,

@@ -171,7 +171,8 @@ impl AppliedMembers {
         self.committed.lock().0.clone()
     }
 
-    /// Takes the applied membership; called after its commit and before the index is published.
+    /// Takes the applied membership. Called after the commit to the state, and before the applied
+    /// index is published.
     pub(crate) fn set(&self, stored: StoredMembership, highest: NodeId) {
         *self.committed.lock() = (Arc::new(stored), highest);
     }

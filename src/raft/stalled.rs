@@ -20,7 +20,7 @@ pub struct StalledApply {
 
 impl StalledApply {
     /// Whether neither index has moved since the previous check, although committed entries in the
-    /// local log are not applied.
+    /// local log are not applied. False while the log, up to `last`, lacks committed entries.
     pub fn check(&mut self, applied: LogIndex, committed: LogIndex, last: LogIndex) -> bool {
         let waits = (applied < committed && committed <= last).then_some((applied, committed));
         let is_stalled = waits.is_some() && waits == self.before;

@@ -26,7 +26,7 @@ openraft::declare_raft_types!(
         AsyncRuntime = Runtime,
 );
 
-/// The consensus core.
+/// The handle of openraft's consensus, with this project's types and state machine.
 pub type Raft = openraft::Raft<TypeConfig, super::state_machine::StateMachine>;
 /// Term and index of a log entry.
 pub type LogId = openraft::alias::LogIdOf<TypeConfig>;
@@ -83,7 +83,8 @@ pub struct MemberInfo {
 
 impl MemberInfo {
     /// Sets a new peer URL. The replaced one becomes the former URL if the member has answered
-    /// there (`is_there`) or has no former URL; else the former URL stays.
+    /// there (`is_there`) or has no former URL; else the former URL stays. A former URL that equals
+    /// the new one is removed.
     pub fn move_to(&mut self, peer_url: &str, is_there: bool) {
         if self.peer_url == peer_url {
             return;

@@ -40,8 +40,8 @@ impl TypeSchema {
     }
 }
 
-/// Data that serialises as proto-JSON, fields in the order of their numbers. A time or a duration
-/// that JSON cannot represent is an error of the serializer.
+/// Data that serialises as proto-JSON, fields in the order of their numbers. A value that JSON
+/// cannot represent, such as a time out of range, is an error of the serializer.
 #[derive(Clone, Debug)]
 pub struct JsonData(DynamicMessage);
 

@@ -27,8 +27,8 @@ pub(super) fn read(message: Option<&MessageDescriptor>, text: &str) -> Result<Op
         .map_err(|error| SchemaError::Defaults { message: message.full_name().to_owned(), why: error.to_string() })
 }
 
-/// Sets the unset fields of `data` that `defaults` has. Returns whether it set any. A field of a
-/// oneof stays unset if another field of the oneof is set.
+/// Sets the unset fields of `data` that `defaults` has, also in nested messages. Returns whether it
+/// set any. A field of a oneof stays unset if another field of the oneof is set.
 pub(super) fn apply(defaults: &DynamicMessage, data: &mut DynamicMessage) -> bool {
     let mut changed = false;
     for (field, default) in defaults.fields() {

@@ -41,8 +41,8 @@ pub enum SchemaError {
         /// Empty if `name` is the entry of a map field.
         known: Vec<String>,
     },
-    /// The registration names no message, but has a part that needs one. Holds the name of that
-    /// part: `descriptors`, `defaults` or `rules`.
+    /// The registration names no message, but has a part that needs one. Holds the name of the
+    /// first such part: `descriptors`, `defaults` or `rules`.
     #[error("{0} need a message, and the type names none")]
     NoMessage(&'static str),
     /// The defaults cannot be read as the message.
@@ -96,7 +96,7 @@ pub enum Violation {
         why: String,
     },
     /// The data breaks rules. Holds one text for each broken rule: the text of the rule or, if it
-    /// has none, its expression.
+    /// has none, a text with its expression.
     #[error("{}", .0.join("; "))]
     Broken(Vec<String>),
     /// The evaluation of a rule failed, or its result is not a boolean.

@@ -1,4 +1,4 @@
-//! Bound on the permits that one network holds at a time.
+//! Bound on the number of things, such as open connections, that one network holds at a time.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 
 use headwater_node::ClientKey;
 
-/// A bound on the permits that each network holds at a time. A network is an IPv4 address or a /64
-/// of IPv6. Clones share the counts.
+/// A bound on the [`AddressPermit`]s that each network holds at a time: one for each connection or
+/// handshake. A network is an IPv4 address or a /64 of IPv6. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(super) struct AddressLimit {
     most: usize,
     counts: Arc<Mutex<HashMap<ClientKey, usize>>>,
 }
 
-/// A permit below the bound. Dropping it frees the permit.
+/// One unit of an [`AddressLimit`], held by a network. Dropping it gives the unit back.
 #[derive(Debug)]
 pub(super) struct AddressPermit {
     network: ClientKey,
@@ -25,12 +25,12 @@ pub(super) struct AddressPermit {
 }
 
 impl AddressLimit {
-    /// Allows each network at most `most` permits at a time.
+    /// Allows each network at most `most` [`AddressPermit`]s at a time.
     pub(super) fn new(most: usize) -> Self {
         Self { most, counts: Arc::default() }
     }
 
-    /// A permit for the network of `address`; `None` if the network holds as many as it may.
+    /// Takes a unit for the network of `address`; `None` if the network holds as many as it may.
     pub(super) fn take(&self, address: IpAddr) -> Option<AddressPermit> {
         let network = ClientKey::of_address(address);
         let mut counts = self.counts.lock();

@@ -19,11 +19,11 @@ use headwater_node::{Limit, LimitCounters};
 /// Most descriptors that are kept for the store's files, timers and outgoing connections, count. If
 /// the limit is below twice this number, half of the limit is kept.
 const RESERVE_MAX: u64 = 1024;
-/// Divisor: of the descriptors beyond the reserve, 1 / `PEER_SHARE` are for connections of other
-/// members alone.
+/// Divisor: of the descriptors beyond [`FileLimits::reserve`], 1 / `PEER_SHARE` are for connections
+/// of other members alone.
 const PEER_SHARE: u64 = 8;
-/// Divisor: of the descriptors beyond the reserve, 1 / `METRICS_SHARE` are for the metrics port
-/// alone, at most [`METRICS_MAX`].
+/// Divisor: of the descriptors beyond [`FileLimits::reserve`], 1 / `METRICS_SHARE` are for the
+/// metrics port alone, at most [`METRICS_MAX`].
 const METRICS_SHARE: u64 = 16;
 /// Most connections of the metrics port, count: scrapers and probes of many machines.
 const METRICS_MAX: u64 = 64;
@@ -36,13 +36,13 @@ const STORE_FILES_MAX: u64 = 512;
 const CLIENTS: &str = "client";
 /// Name of the metrics port in metrics and logs.
 const METRICS: &str = "metrics";
-/// Most connections of clients that are kept for keep-alives and health, count: enough for one
-/// probe a second from many machines, since connections of the reserve are cut soon.
+/// Most connections of clients that are kept for keep-alives and health, their reserve; count.
+/// Enough for one probe a second from many machines, since connections of the reserve are cut soon.
 const RESERVED_MAX: u64 = 64;
 /// Divisor: of the connections of clients, 1 / `RESERVED_SHARE` are kept for keep-alives and
 /// health, at most [`RESERVED_MAX`].
 const RESERVED_SHARE: u64 = 8;
-/// Connections of the reserve that one address may have, count.
+/// Most connections of the reserve that one IPv4 address, or one /64 of IPv6, may have, count.
 const RESERVED_PER_ADDRESS_MAX: usize = 4;
 /// Shortest time between two log lines about refused connections.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -88,7 +88,7 @@ impl FileLimits {
     }
 }
 
-/// Files that RocksDB may keep open for the state, count: at most half of the reserve.
+/// Files that RocksDB may keep open for the state, count: at most half of [`FileLimits::reserve`].
 pub(super) fn store_files_max() -> i32 {
     let files = (FileLimits::of(limit(), false).reserve / 2).min(STORE_FILES_MAX);
     i32::try_from(files).expect("the bound above fits")
@@ -146,8 +146,8 @@ pub(super) struct ConnectionLimit {
     most: usize,
     free: Arc<Semaphore>,
     addresses: AddressLimit,
-    /// Permits of the reserve; `free` and the reserve are `most` together. The reserve is used once
-    /// `free` or the address has no permit left, for keep-alives and health checks alone.
+    /// Capacity of the reserve; `free` and the reserve are `most` together. The reserve is used
+    /// once `free` or the address has no capacity left, for keep-alives and health checks alone.
     reserve: Arc<Semaphore>,
     reserve_addresses: AddressLimit,
     refused: IntCounter,
@@ -156,7 +156,7 @@ pub(super) struct ConnectionLimit {
     reported: Arc<Mutex<(Option<Instant>, u64)>>,
 }
 
-/// A permit for one connection, to be held while it is open.
+/// One connection within a [`ConnectionLimit`]; held while the connection is open.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
@@ -191,8 +191,8 @@ impl ConnectionLimit {
         }
     }
 
-    /// A permit for one more connection from `address`, which is `None` on a Unix socket. Over a
-    /// limit it is one of the reserve, or `None`: then the connection must be closed.
+    /// Takes one more connection from `address`, which is `None` on a Unix socket. Over a limit it
+    /// takes one of the reserve, or returns `None`: then the connection must be closed.
     pub(super) fn take(&self, address: Option<IpAddr>) -> Option<ConnectionPermit> {
         let permit = match address.map(|address| self.addresses.take(address)) {
             Some(None) => {
@@ -213,8 +213,8 @@ impl ConnectionLimit {
         Some(ConnectionPermit { _permit: free, _address: permit, is_reserved: false })
     }
 
-    /// A permit of the reserve. `None` if the reserve has none for `address` either: then counts
-    /// the refusal, and logs `why` at most once in [`REPORT_INTERVAL`].
+    /// Takes a connection of the reserve. `None` if the reserve has none for `address` either: then
+    /// counts the refusal, and logs `why` at most once in [`REPORT_INTERVAL`].
     fn refuse(&self, address: Option<IpAddr>, why: &'static str) -> Option<ConnectionPermit> {
         let of_address = address.map(|address| self.reserve_addresses.take(address));
         if let (None | Some(Some(_)), Ok(permit)) = (&of_address, Arc::clone(&self.reserve).try_acquire_owned()) {

@@ -95,7 +95,8 @@ struct Queries {
     client: ClientKey,
 }
 
-/// Bounds that all DNS connections of the node share; `queries` also bounds questions over UDP.
+/// Bounds that all DNS connections of the node share; `queries` also bounds questions over UDP, and
+/// `limit` is shared with the client port.
 #[derive(Clone)]
 struct Bounds {
     queries: Shares,
@@ -103,8 +104,8 @@ struct Bounds {
     limit: ConnectionLimit,
 }
 
-/// Serves the port until `state` is [`PortState::Draining`]. When it returns, no question is under
-/// way.
+/// Serves the port until `state` is [`PortState::Draining`] or its sender is gone. When it returns,
+/// no question is under way.
 pub(super) async fn serve(
     sockets: DnsSockets,
     service: DnsService,
@@ -267,7 +268,7 @@ async fn serve_tls(
 }
 
 /// Answers one question after the other. Ends when the client closes or stalls, after a packet that
-/// is too long or no question, and when the port drains.
+/// is too long or gets no answer, and when the port drains.
 async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut socket: S,
     service: &DnsService,

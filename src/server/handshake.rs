@@ -16,8 +16,8 @@ use headwater_node::ClientKey;
 use headwater_tls::{Identity, ServerTls};
 use headwater_types::limits::DNS_CONNECTIONS_MAX;
 
-/// Most connections of one address in their TLS handshake at once, count. More than a machine with
-/// a few thousand clients opens within a second.
+/// Most connections of one IPv4 address, or one /64 of IPv6, in their TLS handshake on one port at
+/// once, count. More than a machine with a few thousand clients opens within a second.
 pub(super) const HALF_OPEN_MAX: usize = 1024;
 /// As [`HALF_OPEN_MAX`], for DNS over TLS. A fraction of all DNS connections, so that one address
 /// cannot take them all by handshakes that it never ends.

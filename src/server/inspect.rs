@@ -31,7 +31,7 @@ pub struct MembersAt {
 pub struct Inspection {
     /// The stamp. `None` if it is missing or unreadable.
     pub identity: Option<DirectoryIdentity>,
-    /// Names of the notes that are set, `REJOINING` and `REMOVED`: conditions of the node.
+    /// Names of the notes `REJOINING` and `REMOVED` that are set: conditions of the node.
     pub notes: Vec<&'static str>,
     /// The vote, log ids and write numbers that the log holds.
     pub log: LogFacts,

@@ -111,8 +111,9 @@ async fn close_all(ports: Vec<Port>, drain: Duration) {
     futures::future::join_all(ports.into_iter().map(|port| port.close(drain))).await;
 }
 
-/// Longest time for the open connections of a port to finish once it accepts no more. A stop hands
-/// leadership over first, and closes its groups of ports in turn, so that it may take longer.
+/// Longest time for the open connections of a port to finish once it accepts no more; those of the
+/// peer port get none. A stop hands leadership over first, and closes its groups of ports in turn,
+/// so that it may take longer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest wait of a stop for tasks that still use the data directory. They were asked to end

@@ -200,7 +200,7 @@ async fn members(endpoint: &str, joining: &Joining, dialer: &Dialer) -> Result<p
 }
 
 /// Whether a member has refused the request for want of rights: no user, an unknown token, or a
-/// missing right.
+/// missing right. Judged by the status code alone.
 fn is_of_rights(status: &Status) -> bool {
     matches!(status.code(), Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied)
 }

@@ -99,7 +99,7 @@ const ERROR_RESETS_MAX: usize = 1024;
 const HTTP1_BUFFER_BYTES: usize = 4 * HEADER_LIST_BYTES_MAX as usize;
 const _: () = assert!(HTTP1_BUFFER_BYTES >= 8192, "hyper refuses smaller buffers");
 
-/// Pause after a failed accept (out of file descriptors).
+/// Pause after a failed accept, for want of file descriptors for example.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether a port is open.

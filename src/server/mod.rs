@@ -52,7 +52,7 @@ use headwater_types::limits::{
 };
 use headwater_types::{ClusterId, MemberProgram, NodeId};
 
-/// Longest file with a private key, bytes.
+/// Longest file with a private key of signed tokens, bytes.
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Longest wait of a graceful stop for another member to take the lead, and for the answers to the
 /// writes in the log.
@@ -69,7 +69,7 @@ const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX +
 ///
 /// # Errors
 ///
-/// The reason why the node cannot start or continue; the text has the remedy.
+/// The reason why the node cannot start or continue, or that a signal came before it had joined.
 pub fn run(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     telemetry::init(&config.log)?;
     // The arguments of an event are evaluated only if its level is on.
@@ -392,9 +392,9 @@ fn initial_members(config: &Config) -> BTreeMap<NodeId, MemberInfo> {
     config.cluster.initial.iter().map(member).collect()
 }
 
-/// The cluster's id: a hash of its token and of its first members' ids and peer URLs. So every
-/// member derives the same id by itself, and two clusters with different tokens or members refuse
-/// each other's messages.
+/// The id of the cluster that this node forms: a hash of its token and of its first members' ids
+/// and peer URLs. So every member derives the same id by itself, and two clusters with different
+/// tokens or members refuse each other's messages. Without meaning for a node that joins.
 fn cluster_id(config: &Config) -> ClusterId {
     let mut text = config.cluster.token.clone();
     for member in &config.cluster.initial {

@@ -6,7 +6,7 @@ use tracing_subscriber::fmt::time::SystemTime;
 
 use super::config::{LogConfig, LogFormat};
 
-/// Sends the logs of this process to standard error, as configured.
+/// Sends the logs of this process to standard error, as configured. Called once.
 ///
 /// # Errors
 ///

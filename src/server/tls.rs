@@ -116,7 +116,7 @@ impl InstanceTls {
     }
 }
 
-/// Expiry and renewals of certificates.
+/// Metrics of certificates and handshakes.
 #[derive(Clone, Debug)]
 pub(super) struct TlsMetrics {
     expiry: IntGaugeVec,

@@ -1,7 +1,7 @@
 //! Errors of storage. The node must stop after any of them, except for a read without file
 //! descriptors ([`StorageError::is_out_of_descriptors`]): storage neither retries nor hides an
-//! error. Errors of reads are reported to the owner of the node
-//! ([`StateStore::failed`](super::StateStore::failed)).
+//! error. [`StateStore::failed`](super::StateStore::failed) reports errors of reads of the state to
+//! the listener that stops the node.
 
 use std::io;
 use std::path::PathBuf;

@@ -87,7 +87,8 @@ const OVERHEAD_BYTES: usize = 768;
 const ROW_BYTES: usize = 512;
 
 impl Commit<Catalog> {
-    /// The encoding of the event at `position`, made by `encode` on first use.
+    /// The encoding of the event at `position` of [`events`](Self::events), made by `encode` on
+    /// first use.
     pub fn encoded(&self, position: usize, encode: impl FnOnce() -> Bytes) -> &Bytes {
         self.memo(position).encoded.get_or_init(encode)
     }

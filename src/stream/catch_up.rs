@@ -1,9 +1,9 @@
 //! Catch-up: history read in chunks, shared by all lagging readers.
 //!
-//! Owns the requests of lagging readers and the last chunks that were read. One scan answers every
-//! request whose position lies in the range that it read. A request shortly afterwards is served
-//! from the kept chunk. Live readers use none of this. Invariant: a chunk holds every commit of the
-//! topic in `(after, reached]`, so it serves every subject.
+//! Owns the requests of lagging readers and the last chunks that were read. One scan answers each
+//! waiting request whose position lies in the range that it read. A request shortly afterwards is
+//! served from the kept chunk. Live readers use none of this. Invariant: a chunk holds every commit
+//! of the topic in `(after, reached]`, so it serves every subject.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -40,10 +40,10 @@ impl Default for ScanLimits {
 
 /// Consecutive commits of the topic, read from history.
 pub struct Chunk<T: Topic> {
-    /// The position before the chunk: its commits have a higher index.
+    /// The position from which the chunk was requested: its commits have a higher index.
     pub after: LogIndex,
-    /// The position after the chunk: the index of its last commit or, at the end of history, of the
-    /// last applied entry.
+    /// The log index up to which the scan has read, inclusive: that of the last command that it
+    /// read or, at the end of history, of the last applied entry.
     pub reached: LogIndex,
     /// All commits of the topic in `(after, reached]`, in order.
     pub commits: Vec<Arc<Commit<T>>>,
@@ -66,7 +66,7 @@ pub trait History<T: Topic>: Send + Sync + 'static {
     ///
     /// [`CloseReason::Compacted`] if a commit after `after` may have been compacted,
     /// [`CloseReason::EpochChanged`] if the history is of another lineage than the feed,
-    /// [`CloseReason::Failed`] if it cannot be read.
+    /// [`CloseReason::Failed`] if it cannot be read, [`CloseReason::Stopping`] if the node stops.
     fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<T>, CloseReason>>;
 }
 
@@ -119,7 +119,8 @@ impl<T: Topic> CatchUp<T> {
         answered
     }
 
-    /// The kept chunk that holds the first commits after `position`; `None` if no kept chunk does.
+    /// A kept chunk that can serve a reader at `position`: its range has `position` and a later log
+    /// index. `None` if there is none.
     pub(super) fn cached(&self, position: LogIndex) -> Option<Arc<Chunk<T>>> {
         let chunks = self.chunks.lock();
         chunks.iter().find(|chunk| chunk.after <= position && position < chunk.reached).cloned()
@@ -168,8 +169,8 @@ impl<T: Topic> CatchUp<T> {
     }
 }
 
-/// Answers requests in rounds: every waiting reader gets one chunk before any reader gets a second.
-/// Returns when the feed has been dropped.
+/// Answers requests in rounds: every waiting reader gets one answer before any reader gets a
+/// second. Returns when the feed has been dropped.
 pub(super) async fn serve<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>, history: Arc<dyn History<T>>) {
     loop {
         bell.notified().await;

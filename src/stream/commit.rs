@@ -1,7 +1,7 @@
 //! One commit as a topic sees it, and the part of it that one subject selects.
 //!
-//! Invariant: a commit and its derived data are made once. Every stream that delivers the commit
-//! shares them by reference.
+//! Invariant: the derived data of a [`Commit`] is made once. Every stream that delivers this
+//! [`Commit`] shares it by reference. Catch-up makes a new one from history.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,7 +77,8 @@ impl<T: Topic> Commit<T> {
         self.bytes
     }
 
-    /// The derived data of the event at `position`, shared by all readers.
+    /// The derived data of the event at `position` of [`events`](Self::events), shared by all
+    /// readers.
     pub(super) fn memo(&self, position: usize) -> &T::Memo {
         let memos = self.memos.get_or_init(|| self.events.iter().map(|_| T::Memo::default()).collect());
         &memos[position]
@@ -153,7 +154,7 @@ impl<T: Topic> fmt::Debug for Item<T> {
 }
 
 impl<T: Topic> Item<T> {
-    /// The events at the positions `picks`, which are ascending and not empty.
+    /// The events of `commit` at the positions `picks`, which are ascending and not empty.
     pub(super) fn of(commit: &Arc<Commit<T>>, picks: &[u32]) -> Self {
         let all = picks.len() == commit.events.len();
         Self {
@@ -162,7 +163,7 @@ impl<T: Topic> Item<T> {
         }
     }
 
-    /// The events of a commit that belong to `subject`; `None` if there are none.
+    /// The events of `commit` that belong to `subject`; `None` if there are none.
     pub(super) fn select(commit: &Arc<Commit<T>>, subject: &T::Subject) -> Option<Self> {
         if let [event] = &*commit.events {
             return T::matches(subject, event).then(|| Self { commit: Arc::clone(commit), picks: EventPositions::All });
@@ -177,7 +178,7 @@ impl<T: Topic> Item<T> {
         &self.commit
     }
 
-    /// Log index of the command.
+    /// Log index of the command that made the commit.
     pub fn index(&self) -> LogIndex {
         self.commit.index
     }
@@ -200,7 +201,7 @@ impl<T: Topic> Item<T> {
         }
     }
 
-    /// Positions of the item's events in the commit, ascending.
+    /// Positions of the item's events in [`Commit::events`], ascending.
     pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
         let picked = match &self.picks {
             EventPositions::All => None,

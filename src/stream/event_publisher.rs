@@ -1,7 +1,7 @@
 //! The event publisher: every commit goes to every topic.
 //!
-//! Owns the list of topics. A new topic gets a field here and a line in each method
-//! (`docs/adding-a-topic.md`).
+//! Owns the list of topics. A new topic gets a field here and a line in each method that goes
+//! through all topics (`docs/adding-a-topic.md`).
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl EventPublisher {
         &self.cluster
     }
 
-    /// Counters of each topic's feed, with the topic's name.
+    /// The name of each topic, with the counters of its feed.
     pub fn stats(&self) -> [(&'static str, FeedStats); 4] {
         [
             (Kv::NAME, self.kv.stats()),

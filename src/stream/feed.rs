@@ -76,7 +76,8 @@ pub struct FeedStats {
     pub subjects: u64,
     /// Subscriptions that catch up from the window or from history now.
     pub lagging: u64,
-    /// Times that a subscription fell behind its live list, ever.
+    /// Times that a subscription left its live list, ever: its next commit had left the window, or
+    /// a reset had cut the list.
     pub fell_behind: u64,
     /// Commits in the window now.
     pub window_items: u64,
@@ -110,7 +111,8 @@ struct Core<T: Topic> {
     holds: usize,
     window: Window<T>,
     published: StatePoint,
-    /// Log index of the last published commit, with or without events of this topic.
+    /// Log index of the last published commit, with or without events of this topic, or of a later
+    /// reset.
     seen: LogIndex,
     /// Number of resets. The cache hands out no snapshot from before the last one.
     generation: u64,
@@ -174,8 +176,8 @@ impl<T: Topic> Feed<T> {
         })
     }
 
-    /// The position of the feed: of the last published commit with events of this topic, or of a
-    /// later reset. Every list has its commits up to there, or was cut by the reset.
+    /// The point that the feed has reached: that of the last published commit with events of this
+    /// topic, or of a later reset. Each list has its commits up to there, or was cut by the reset.
     pub fn published(&self) -> StatePoint {
         self.core.lock().published
     }
@@ -216,8 +218,8 @@ impl<T: Topic> Feed<T> {
     }
 
     /// Moves the feed to `point`, after the state was replaced as a whole. Lists are cut, and every
-    /// reader continues from history at its position. If the lineage is another one, every
-    /// subscription ends with [`CloseReason::EpochChanged`] instead.
+    /// reader continues from history at its position. If the epochs before and after are known and
+    /// differ, every subscription ends with [`CloseReason::EpochChanged`] instead.
     pub fn reset(&self, point: StatePoint) {
         let (forgotten, waiters) = {
             let mut core = self.core.lock();
@@ -344,7 +346,8 @@ impl<T: Topic> Feed<T> {
     }
 
     /// The commits after `position`, of all subjects, from the window: at most `REJOIN_BATCH` a
-    /// call, and within the bounds of one scan. `slot` is that of the reader's subject.
+    /// call, and within the bounds of one scan, but at least one if there is any. `slot` is that of
+    /// the reader's subject.
     pub(super) fn rejoin(&self, slot: usize, position: LogIndex) -> WindowAnswer<T> {
         // Dropped after the lock is released.
         let mut evicted = Vec::new();

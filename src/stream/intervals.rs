@@ -1,8 +1,8 @@
 //! Look-up of the intervals that contain a key: a treap ordered by interval, with the greatest end
 //! of each subtree.
 //!
-//! Insert and remove take O(log n), a look-up O(log n) for every interval that it finds. Invariant:
-//! priorities come from a fixed sequence, so two runs build the same tree.
+//! A search for the intervals of a key takes O(log n) for each that it finds, other operations
+//! O(log n). Invariant: priorities come from a fixed sequence, so two runs build the same tree.
 
 use std::cmp::Ordering;
 

@@ -24,7 +24,7 @@ pub enum Encoding {
     Etcd,
     /// A message of `etcdserverpb` with the previous pair.
     EtcdWithPrev,
-    /// A message of the early API: a removal carries the previous pair.
+    /// A message of the early API. A removal carries the previous pair, if it could be read.
     Early,
 }
 
@@ -45,10 +45,11 @@ fn pair_bytes(kv: &KeyValue) -> usize {
     2 * (kv.key.len() + kv.value.len())
 }
 
-/// Access to the memo of the change at a position. Memory added to a memo counts as the commit's.
+/// Access to the memo of the change at a position of [`Commit::events`]. Memory that a memo takes
+/// beyond [`Topic::cost_bytes`] is added to the commit's.
 impl Commit<Kv> {
-    /// The pair before the change, if it has been read: `None` if not, `Some(None)` if there was no
-    /// pair.
+    /// The pair before the change, as [`set_prev`](Self::set_prev) stored it: `None` if nothing was
+    /// stored yet, `Some(None)` if a missing pair was.
     pub fn prev(&self, position: usize) -> Option<Option<&KeyValue>> {
         self.memo(position).prev.get().map(Option::as_deref)
     }
@@ -111,7 +112,7 @@ impl Topic for Kv {
     }
 }
 
-/// Slots by key and by interval.
+/// The slots of the subjects in their feed: of single keys by key, and of intervals.
 #[derive(Default)]
 pub struct KvIndex {
     keys: HashMap<Bytes, usize>,

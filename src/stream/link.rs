@@ -11,7 +11,7 @@ use super::commit::Item;
 use super::topic::Topic;
 use headwater_types::LogIndex;
 
-/// A position between two nodes, or at the end.
+/// The point between two nodes of a list, or at its end.
 pub(super) struct Link<T: Topic> {
     next: OnceLock<Next<T>>,
 }

@@ -57,7 +57,7 @@ pub struct Listing<T: Topic, K, V> {
     listed_through: LogIndex,
 }
 
-/// Decides by its key whether a reader gets an entry: true if so.
+/// Decides by the key of an entry whether the reader gets the entry: true if so.
 pub type EntryFilter<K> = Box<dyn Fn(&K) -> bool + Send + Sync>;
 
 /// The unsent rest of a list.
@@ -77,9 +77,10 @@ pub enum ListingStep<T: Topic, V> {
     /// An entry of the list. Unchanged entries come first, in the snapshot's order, then changed
     /// ones in the order of their keys.
     Listed(V),
-    /// The list is complete: it is the state at this index.
+    /// The list is complete. Together with the changes delivered so far it is the state at this
+    /// index.
     EndOfList(LogIndex),
-    /// Changes of one command.
+    /// Changes of one command: after the list or, if they were not merged, before its end.
     Changed(Item<T>),
 }
 

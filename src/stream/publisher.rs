@@ -35,12 +35,13 @@ pub trait Publisher: Send + Sync + 'static {
     fn reset(&self, point: StatePoint);
 }
 
-/// A position of the state, with its lineage.
+/// A point in the history of the state, with its lineage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatePoint {
-    /// Log index: of the last applied entry for a state, of the last published commit for a feed.
+    /// Log index. Of a state: that of the last applied entry. Of a feed: see
+    /// [`Feed::published`](super::Feed::published).
     pub index: LogIndex,
-    /// The KV revision at that index.
+    /// The KV revision at `index`.
     pub revision: Revision,
     /// The lineage; `None` before it is known.
     pub epoch: Option<StoreEpoch>,

@@ -1,9 +1,9 @@
 //! The topic of resources: subjects are the selectors of lists, wildcards included.
 //!
 //! Owns the routing of a change to its subscribers. A subject is found by type, tenancy and name
-//! prefix. Each part of type and tenancy is tried as it is and as a wildcard, each prefix by the
-//! lengths in use. The cost of a change depends on the number of wildcard forms and prefix lengths,
-//! not on the number of subjects.
+//! prefix. Type and tenancy are tried as they are and in each of their wildcard forms, prefixes by
+//! the lengths in use. The cost of a change depends on the number of wildcard forms and prefix
+//! lengths, not on the number of subjects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -29,7 +29,8 @@ pub struct ResourceMemo {
 const OVERHEAD_BYTES: usize = 768;
 
 impl Commit<Resources> {
-    /// The encoding of the change at `position`, made by `encode` on first use.
+    /// The encoding of the change at `position` of [`events`](Self::events), made by `encode` on
+    /// first use.
     pub fn encoded(&self, position: usize, encode: impl FnOnce() -> Bytes) -> &Bytes {
         self.memo(position).encoded.get_or_init(encode)
     }

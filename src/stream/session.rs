@@ -2,9 +2,9 @@
 //! carries.
 //!
 //! Owns the tokens of the subscriptions that may have something to read. Invariants: a subscription
-//! is raised at most once between two calls of [`Subscription::try_next`] that found nothing, so
-//! there are at most as many tokens as subscriptions. The tokens are always taken all at once, so
-//! only the first one has to wake the stream.
+//! is raised at most once between two calls of [`Subscription::try_next`] that found nothing, so a
+//! subscription has at most one token here. The tokens are always taken all at once, so only the
+//! first one has to wake the stream.
 //!
 //! [`Subscription::try_next`]: super::Subscription::try_next
 
@@ -33,7 +33,7 @@ impl Session {
     }
 
     /// Takes the tokens of the subscriptions that may have something to read; empty if there are
-    /// none.
+    /// none. The subscription of a token may have been dropped since.
     pub fn take_raised(&self) -> Vec<u64> {
         std::mem::take(&mut *self.raised.lock())
     }
@@ -43,7 +43,7 @@ impl Session {
         poll_fn(|cx| self.poll_raised(cx)).await
     }
 
-    /// As [`raised`](Self::raised).
+    /// As [`raised`](Self::raised); `Pending` while there is no token.
     pub fn poll_raised(&self, cx: &mut Context<'_>) -> Poll<Vec<u64>> {
         self.waker.register(cx.waker());
         let raised = self.take_raised();

@@ -1,5 +1,5 @@
 //! Values with stable indexes, with constant-time insert and remove. Wraps the crate `slab`, which
-//! never frees memory; here the memory of a burst of subscribers is freed.
+//! keeps its memory; here removing the last value frees it.
 
 /// A vector with free slots that later inserts reuse.
 pub(super) struct Slab<V>(slab::Slab<V>);

@@ -38,7 +38,7 @@ impl<T: Topic, S> Snapshot<T, S> {
     ///
     /// # Errors
     ///
-    /// The reason for which the feed has ended.
+    /// The reason for which the feed was closed.
     pub fn subscribe(&self, session: &Arc<Session>, token: u64) -> Result<Subscription<T>, CloseReason> {
         let resume = Arc::clone(&self.resume);
         self.hold.feed().subscribe_at(self.subject.clone(), resume, self.index, session, token)
@@ -81,8 +81,8 @@ pub struct SnapshotCache<T: Topic, S> {
 }
 
 impl<T: Topic, S> SnapshotCache<T, S> {
-    /// A cache that keeps snapshots for `ttl`. Zero keeps none; concurrent requests still share one
-    /// build.
+    /// A cache that reuses snapshots for `ttl`. With zero it reuses none; concurrent requests still
+    /// share one build.
     pub fn new(feed: Arc<Feed<T>>, ttl: Duration) -> Self {
         Self { feed, ttl, entries: Mutex::default() }
     }
@@ -92,7 +92,7 @@ impl<T: Topic, S> SnapshotCache<T, S> {
     ///
     /// # Errors
     ///
-    /// Those of `build`, and the reason for which the feed has ended. A failure is not cached: the
+    /// Those of `build`, and the reason for which the feed was closed. A failure is not cached: the
     /// next request builds again.
     pub async fn get<E: From<CloseReason>>(
         &self,
@@ -111,8 +111,8 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         Ok(Arc::clone(snapshot))
     }
 
-    /// Evicts snapshots that are older than the time to live or from before a reset.
-    /// [`get`](Self::get) replaces such a snapshot of its own subject.
+    /// Evicts snapshots whose time to live is over or that are from before a reset.
+    /// [`get`](Self::get) replaces such a snapshot of its own subject only.
     pub fn sweep(&self, now: Instant) {
         let generation = self.feed.generation();
         let mut gone = Vec::new();

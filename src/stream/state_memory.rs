@@ -41,9 +41,9 @@ pub struct StateShare {
 }
 
 impl StateShare {
-    /// Takes the memory of an entry: `entry_bytes` of content and a fixed overhead. An exhausted
-    /// budget evicts cached states once. False if the capacity is still too small: nothing was
-    /// taken.
+    /// Takes the memory of an entry: `entry_bytes` of content and a fixed overhead. If the budget
+    /// has too little left, cached states are evicted and it is tried once more. False if that
+    /// fails, too: nothing was taken.
     #[must_use]
     pub fn grow(&mut self, entry_bytes: usize) -> bool {
         let bytes = STATE_ENTRY_BYTES + entry_bytes;

@@ -26,7 +26,8 @@ pub enum CloseReason {
     /// `revision`.
     #[error("what comes next was compacted; the oldest revision that can still be read is {revision}")]
     Compacted {
-        /// Revision of the compaction point.
+        /// Revision of the compaction point; zero if there is none, because only retention has
+        /// trimmed history.
         revision: Revision,
     },
     /// The state is of another lineage now (a backup was restored): start over.
@@ -63,7 +64,8 @@ pub struct Subscription<T: Topic> {
     waiter_slot: usize,
     waiter: Arc<Waiter>,
     source: CommitSource<T>,
-    /// Every matching commit up to here was yielded or is in `queue`.
+    /// Every matching commit up to here, from the start of the subscription on, was yielded or is
+    /// in `queue`.
     position: LogIndex,
     /// Commits from the window or a chunk, not yet yielded; at most one batch or chunk.
     queue: VecDeque<Item<T>>,
@@ -104,12 +106,12 @@ impl<T: Topic> Subscription<T> {
         &self.subject
     }
 
-    /// The feed's position when the subscription was made.
+    /// [`Feed::published`] at the time when the subscription was made.
     pub fn started(&self) -> StatePoint {
         self.started
     }
 
-    /// Skips everything up to `index`, which the subscriber has from another source.
+    /// Skips the commits up to `index`, inclusive: the subscriber has them from another source.
     pub fn skip_through(&mut self, index: LogIndex) {
         self.position = self.position.max(index);
         self.queue.retain(|item| item.index() > index);

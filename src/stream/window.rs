@@ -1,5 +1,5 @@
-//! The last commits of a topic, bounded in items and bytes. They own the nodes of the live lists,
-//! and lagging readers catch up from them first.
+//! The window: the last commits of a topic, bounded in items and bytes. It owns the nodes of the
+//! live lists, and lagging readers catch up from it first.
 //!
 //! A commit counts with its nodes, one for each subject that it concerns: many subjects make the
 //! window short. Derived data counts when it is added; the window is then trimmed by the next

@@ -89,8 +89,9 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// Name and password of `--user`; `None` if it is missing or empty. Asks on the terminal for a
-    /// password that was not given.
+    /// The user's name and password; `None` if `--user` is missing or empty. With `--password` all
+    /// of `--user` is the name. Reads a password that was not given from standard input, with a
+    /// prompt if that is a terminal.
     ///
     /// # Errors
     ///
@@ -109,8 +110,8 @@ impl ClientArgs {
         Ok(Some(Credentials::new(name, password)))
     }
 
-    /// The dialler for the endpoints, with the certificate files that the user named. Opens no
-    /// connection.
+    /// The dialler for the endpoints, with the certificate files that the user named; without TLS
+    /// if no file is named. Opens no connection.
     ///
     /// # Errors
     ///

@@ -2,7 +2,8 @@
 //! for people.
 //!
 //! Knows neither the order of endpoints nor the meaning of a status: `headwater_client` owns both.
-//! Invariant: a write without an answer becomes [`CliError::Indeterminate`].
+//! Invariant: a write without an answer becomes [`CliError::Indeterminate`], unless it is
+//! [`Repeat::Harmless`].
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use super::error::{CliError, Tried, code_name};
 use headwater_client::{Attempt, BadEndpoint, CallError, Credentials, Endpoints, FailedAttempt, Failure, Repeat};
 use headwater_tls::Dialer;
 
-/// The endpoints that the user named, the timeout of one endpoint's answer, and the user's token.
+/// The endpoints that the user named, the timeout of one endpoint's answer, and the identity of the
+/// requests.
 pub struct Cluster {
     endpoints: Endpoints,
     timeout: Duration,
@@ -68,7 +70,7 @@ impl Cluster {
         self.endpoints.names()
     }
 
-    /// Asks one endpoint after the other until one answers ([`Endpoints::call`]).
+    /// Asks one endpoint after the other, by the rules of [`Endpoints::call`].
     ///
     /// # Errors
     ///
@@ -86,7 +88,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// The failure to connect, or to get the user's token, as a text for people.
+    /// The failure to connect, or to log the user in, as a text for people.
     ///
     /// # Panics
     ///

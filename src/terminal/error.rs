@@ -1,7 +1,7 @@
-//! Errors of commands; their texts include the next step.
+//! Errors of commands, with texts for people.
 //!
-//! `tonic::Status` and connection errors become [`CliError`] in `connect`; everything else in the
-//! command itself.
+//! `tonic::Status` and connection errors become [`CliError`] in `connect`, I/O errors here, other
+//! errors in the command itself.
 
 use std::fmt;
 use std::io;

@@ -1,7 +1,7 @@
 //! The parts that client commands share: options, connections, errors, output and progress.
 //!
-//! The command line and the load generator use it. Must not know any command. Invariant: an error
-//! states whether the request can still take effect, and the next step.
+//! The command line and the load generator use it. Must not know any command. Invariant: the error
+//! of a write that must not be repeated tells whether the write may have taken effect.
 
 mod args;
 pub mod connect;

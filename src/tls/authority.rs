@@ -94,7 +94,7 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// [`TlsError::Unfit`] if the name is not valid in a certificate.
+    /// [`TlsError::Unfit`] if the key or the certificate cannot be made.
     pub fn new(common_name: &str, valid: Duration) -> Result<Self, TlsError> {
         let params = authority_params(common_name, SystemTime::now(), valid);
         let key = KeyPair::generate().map_err(unfit)?;
@@ -130,7 +130,8 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// [`TlsError::Unfit`] if a name is not valid in a certificate.
+    /// [`TlsError::Unfit`] if one of `names` is not valid in a certificate, or the certificate
+    /// cannot be made.
     pub fn issue(
         &self,
         purpose: Purpose,
@@ -180,8 +181,8 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// [`TlsError::Unfit`] if one of the texts is no certificate. The issuer of the certificates is
-    /// not checked.
+    /// [`TlsError::Unfit`] if one of the texts is no certificate, or the list cannot be made. The
+    /// issuer of the certificates is not checked.
     pub fn revoke(&self, certs: &[String], valid: Duration) -> Result<String, TlsError> {
         let now = SystemTime::now();
         let revoked: Result<Vec<_>, _> = certs.iter().map(|cert| revoked(cert, now)).collect();

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Reason why certificates or files cannot be used. Files that were loaded before stay in use.
+/// Reason for which certificates or files cannot be used. Files that were loaded before stay in
+/// use.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// A file cannot be read.

@@ -52,19 +52,19 @@ impl Identity {
         &self.inner.chain
     }
 
-    /// The subject's common name; empty if it has none.
+    /// The subject's common name; empty if there is none that can be read.
     pub fn common_name(&self) -> &str {
         &self.inner.common_name
     }
 
-    /// Whether `name` is one of the certificate's DNS names or IP addresses, compared without
-    /// regard to case. A wildcard in a DNS name matches no other name.
+    /// Whether `name` is one of [`names`](Self::names), compared without regard to case. A wildcard
+    /// in a DNS name matches no other name.
     pub fn is_for(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         self.inner.names.contains(&name)
     }
 
-    /// DNS names, in lower case, and IP addresses of the certificate.
+    /// DNS names, in lower case, and IP addresses of the certificate, from its alternative names.
     pub fn names(&self) -> &[String] {
         &self.inner.names
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns certificates, keys, trusted authorities and revocation lists: reads them, renews them
 //! without a restart, and makes them. Knows neither members nor services. Invariant: nothing here
-//! turns verification off, and if files cannot be loaded, the last valid ones stay in use.
+//! turns verification off, and if changed files cannot be loaded, the last valid ones stay in use.
 
 mod connector;
 mod error;

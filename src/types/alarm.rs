@@ -13,9 +13,9 @@ pub enum AlarmKind {
     /// A command would have exceeded the quota, or a client raised the alarm. Commands that may
     /// need more space are refused.
     NoSpace = 1,
-    /// A member's data differs from that of other members. Commands that change or compact data
-    /// are refused. Expiries of leases are accepted, and so are changes of alarms, the quota, users
-    /// and roles of etcd's Auth, invitations and versions.
+    /// A member's data differs from that of other members. Commands that change or compact data or
+    /// change Consul's ACLs are refused. Expiries of leases are accepted, and so are, for example,
+    /// changes of alarms, the quota, users and roles of etcd's Auth, invitations and versions.
     Corrupt = 2,
 }
 
@@ -30,7 +30,7 @@ impl AlarmKind {
 }
 
 /// An alarm about one member. It stays active until a [`SetAlarm`] disarms it. Raising an alarm
-/// while the list of alarms is full removes another one of the same kind.
+/// while the list of alarms is full removes another one of the same kind, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
     /// Id of the member. The member may have left since. For `NoSpace` a client may name any id.

@@ -1,9 +1,9 @@
 //! Users, roles and identities (spec: security §3 and §5).
 //!
-//! Owns the commands of etcd's Auth, the reasons for which they and all other requests are refused,
-//! and the identity that a proposal carries. Knows no password: hashes are made before a command,
-//! and nothing here prints one. Invariant: the proposal of a user never has the user's rights:
-//! apply looks them up in the state.
+//! Owns the commands of etcd's Auth, the reasons for which they are refused and other requests are
+//! denied, and the principal that a proposal carries. Knows no password: hashes are made before a
+//! command, and nothing here prints one. Invariant: the proposal of a [`Proposer::User`] has no
+//! rights: apply looks them up in the state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub enum Proposer {
     },
 }
 
-/// A secret that never prints: the hash of a password or of a token.
+/// The hash of a password or of a token's secret. Its `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretHash(pub Bytes);
 
@@ -147,7 +147,7 @@ impl PermissionKind {
 pub enum AuthCommand {
     /// Turns authentication on.
     Enable,
-    /// Turns authentication off; all tokens end.
+    /// Turns authentication off; all tokens of etcd's Auth end.
     Disable,
     /// Issues a simple token to a user after the check of the password.
     Issue {
@@ -222,7 +222,7 @@ pub enum AuthCommand {
 /// A change of the simple tokens that each member keeps in memory; not part of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenChange {
-    /// A token was issued.
+    /// A simple token was issued.
     Issued {
         /// The user that the token authenticates.
         name: String,
@@ -231,9 +231,9 @@ pub enum TokenChange {
         /// Log index of the command that issued the token; part of the token's text.
         index: LogIndex,
     },
-    /// All tokens of a user ended.
+    /// All simple tokens of the user with this name ended.
     UserEnded(String),
-    /// All tokens ended.
+    /// All simple tokens ended.
     AllEnded,
 }
 
@@ -274,7 +274,7 @@ pub enum AuthRefusal {
     /// The user does not exist.
     #[error("user name not found")]
     UserNotFound = 10,
-    /// A change of roles has an empty role name.
+    /// The role to add has an empty name.
     #[error("role name is empty")]
     RoleEmpty = 11,
     /// The role to add exists already.
@@ -289,7 +289,8 @@ pub enum AuthRefusal {
     /// The role has no permission with exactly this `key` and `range_end`.
     #[error("permission is not granted to the role")]
     PermissionNotGranted = 15,
-    /// A request to grant a permission does not contain one.
+    /// A request to grant a permission does not contain one. No command has this outcome: a face
+    /// refuses such a request before it becomes a command.
     #[error("permission not given")]
     PermissionNotGiven = 16,
     /// A granted interval is empty or has no first key, or a given password hash is not accepted.
@@ -326,7 +327,7 @@ impl AuthRefusal {
     ];
 
     /// Whether the refusal means that the credentials are missing, invalid or expired, so that
-    /// authenticating again may help.
+    /// authenticating again may help. Also true for a change that [`Self::UserEmpty`] refuses.
     pub fn is_unauthenticated(self) -> bool {
         matches!(self, Self::UserEmpty | Self::OldRevision | Self::InvalidToken | Self::Failed | Self::NoPasswordUser)
     }

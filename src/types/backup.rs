@@ -23,7 +23,7 @@ pub struct BackupInfo {
     pub live_keys: u64,
     /// Bytes of live keys and values, of resources, and of rows of the catalog.
     pub live_bytes: u64,
-    /// Number of leases.
+    /// Number of clients' leases, without the store's own deadlines.
     pub leases: u64,
     /// Time of the backup: the member's wall clock, milliseconds since the Unix epoch.
     pub taken_unix_ms: u64,

@@ -1,4 +1,5 @@
-//! Commands of the state machine. A log entry holds one, in a [`Proposal`] with time and principal.
+//! Commands of the state machine. A log entry holds one in a [`Proposal`], which also has its time,
+//! principal and face.
 //!
 //! The proposer chooses everything that is not deterministic (times, ids). Applying a command reads
 //! only the proposal, its term and log index, and the state.
@@ -18,7 +19,8 @@ use super::{
     VersionChange,
 };
 
-/// A command with the time and the principal of its proposer: the content of a log entry.
+/// A command with the time, the principal and the face that proposed it: the content of a log
+/// entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// Wall clock of the proposer, milliseconds since the Unix epoch. The age of history and of
@@ -26,8 +28,8 @@ pub struct Proposal {
     pub unix_ms: u64,
     /// The command.
     pub command: Command,
-    /// The principal; `None` if it is anonymous or authentication is off. Apply refuses a proposal
-    /// for which the principal lacks the rights.
+    /// The principal, by which apply judges the proposal; `None` if it is anonymous or
+    /// authentication is off.
     pub proposer: Option<Proposer>,
     /// The face that proposed it. `None` in commands of versions before 0.4.
     pub face: Option<Face>,
@@ -37,7 +39,7 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// A proposal of an anonymous principal at `unix_ms`, without a face.
+    /// A proposal at `unix_ms` without a principal and without a face.
     pub fn new(unix_ms: u64, command: Command) -> Self {
         Self {
             unix_ms,
@@ -70,7 +72,7 @@ impl Proposal {
 /// A command: one variant for each kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Sets the epoch of a new cluster. Only the first of these commands has an effect.
+    /// Sets the epoch of a new or restored cluster. No effect if the store has one already.
     Bootstrap(StoreEpoch),
     /// Writes one key.
     Put(Put),
@@ -100,7 +102,7 @@ pub enum Command {
     SetQuota(Quota),
     /// Changes resources.
     Resource(ResourceCommand),
-    /// Changes Consul's keys and sessions.
+    /// Changes Consul's keys and sessions; a transaction of Consul's also the catalog.
     Consul(ConsulCommand),
     /// Changes the service catalog.
     Catalog(CatalogCommand),
@@ -266,7 +268,7 @@ pub struct DeleteRange {
 pub struct Txn {
     /// Conditions. If all hold, or if there are none, `success` runs, else `failure`.
     pub compares: Vec<Compare>,
-    /// Operations that run, in order, if all compares hold.
+    /// Operations that run, in order, if all compares hold or there are none.
     pub success: Vec<TxnOp>,
     /// Operations that run, in order, if a compare does not hold.
     pub failure: Vec<TxnOp>,

@@ -1,4 +1,4 @@
-//! The events of a commit, as the publisher delivers them to subscribers.
+//! The events of a command, as the publisher delivers them to subscribers.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ pub struct CommandEvents {
     pub cluster: Arc<[ClusterEvent]>,
 }
 
-/// One change of a lease or of a member of the cluster.
+/// One change of a client's lease or of a member of the cluster. The store's own deadlines make no
+/// events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterEvent {
     /// A lease was granted.

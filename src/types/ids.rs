@@ -45,9 +45,10 @@ id! {
     Revision(i64)
 }
 id! {
-    /// The id of a member of the cluster. Never zero. The id of a removed member is not assigned
-    /// again. A node that lost its disk joins under a new id, unless it is one of the cluster's
-    /// first members: such a member comes back under its own id, at first without a vote.
+    /// The id of a member of the cluster. No member has the id 0: it stands for a node that is no
+    /// member. The id of a removed member is not assigned again. A node that lost its disk joins
+    /// under a new id, unless it is one of the cluster's first members: such a member comes back
+    /// under its own id, at first without a vote.
     NodeId(u64)
 }
 id! {
@@ -56,8 +57,8 @@ id! {
     ClusterId(u64)
 }
 id! {
-    /// A random number, made when a cluster is formed, and again when it is restored from a
-    /// backup. Log indexes can be compared only within one epoch.
+    /// A random number that names the lineage of a store. Made when a cluster is formed, and again
+    /// by a restore from a backup. Log indexes can be compared only within one epoch.
     StoreEpoch(u64)
 }
 id! {

@@ -1,7 +1,8 @@
 //! Invitations: the right of a node that shows a secret token to become a member.
 //!
-//! Only the hash of a token is in the log and in the state. Invariant: the requests of one node
-//! count as one use until the node has become a member, however often the node asks.
+//! Only the hash of a token is in the log and in the state. Invariant: if the uses of an invitation
+//! are bounded, the requests of one node count as one use until the node has become a member,
+//! however often the node asks.
 
 use std::fmt;
 
@@ -9,7 +10,7 @@ use thiserror::Error;
 
 use super::LogIndex;
 
-/// The SHA-256 hash of a token.
+/// The SHA-256 hash of an invitation's token.
 ///
 /// Two hashes are compared in constant time. `Debug` prints only the first four bytes.
 #[derive(Clone, Copy)]
@@ -30,7 +31,7 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// Beginning of every token.
+/// Beginning of every invitation's token.
 pub const TOKEN_PREFIX: &str = "hwj-";
 /// Number of hexadecimal digits of a token after the prefix: 256 bits.
 pub const TOKEN_DIGITS: usize = 64;
@@ -108,14 +109,17 @@ pub struct InvitationUse {
     /// Time of the first request for this use, milliseconds since the Unix epoch.
     pub unix_ms: u64,
     /// Whether the node has become a member. Until then a repeated request of the node is accepted
-    /// and not counted again, also after the invitation has expired.
+    /// and not counted again, even if the invitation has expired and is still stored.
     pub has_joined: bool,
 }
 
-/// A change of invitations.
+/// A change of invitations. A change that is not refused also removes all other invitations that
+/// have expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvitationCommand {
-    /// Makes an invitation. If one with the same hash exists, changes nothing and succeeds.
+    /// Makes an invitation. If one with the same hash is stored, that one stays as it is, and is
+    /// the result. If there are too many, replaces the oldest that is used up by nodes that all
+    /// have joined.
     Create(NewInvitation),
     /// Withdraws an invitation. Nodes that have joined by it stay members.
     Delete(InvitationId),
@@ -173,7 +177,8 @@ pub enum InvitationRefusal {
     /// No invitation has that id or that token. It may have been removed because it expired.
     #[error("no such invitation: it was withdrawn, has expired, or its token is wrong")]
     NotFound,
-    /// The token belongs to an invitation that has expired.
+    /// The token belongs to an invitation that has expired, and the node has no use of it that it
+    /// may repeat.
     #[error("the invitation has expired")]
     Expired,
     /// All allowed uses are taken, and the node has none that it may repeat.

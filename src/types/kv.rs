@@ -68,7 +68,7 @@ impl KeyRange {
         }
     }
 
-    /// Whether the interval contains no possible key.
+    /// Whether no key can lie in the interval: its end is not above its start.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::One(_) => false,
@@ -100,13 +100,13 @@ pub enum ReadAt {
     /// The newest state of the view.
     #[default]
     Current,
-    /// The state right after the command that made this revision. Below the compaction point it is
-    /// refused with `Compacted`, above the current revision with `FutureRevision`; a negative
-    /// number counts as compacted (spec: etcd §1.6).
+    /// The state in which this was the current revision; at 1 and 0 the state without keys. Below
+    /// the compaction point it is refused with `Compacted`, above the current revision with
+    /// `FutureRevision`; a negative number counts as compacted (spec: etcd §1.6).
     Revision(Revision),
 }
 
-/// Order of the result of a range.
+/// Order of the result of a range. Pairs that are equal in the field stay in key order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortOrder {
     /// Smallest first. For a target other than the key, a limit cuts the list in key order before
@@ -136,7 +136,7 @@ pub enum SortTarget {
     Value,
 }
 
-/// Bounds on the revisions of a key, all inclusive. 0 means "no bound".
+/// Bounds on the revisions of the pairs of a range, all inclusive. 0 means "no bound".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RevisionFilter {
     /// Smallest `mod_revision` kept.

@@ -53,8 +53,8 @@ pub struct LeaseRevoke {
 
 /// Ends a lease that has expired, with all keys attached to it. For a deadline of the store,
 /// carries out the deadline's effect instead ([`Deadline`](super::consul::Deadline)). Refused if
-/// another leader may have kept the lease alive since: the log entry has another term. Also refused
-/// if the id now belongs to a later grant.
+/// the log entry has another term than [`term`](Self::term): another leader may have kept the lease
+/// alive since. Also refused if the lease has ended, or if the id now belongs to a later grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseExpire {
     /// Id of the lease.
@@ -87,8 +87,9 @@ pub struct LeaseRemaining {
     /// Log index of the grant. Nothing is recorded if the lease has ended, or if the id now belongs
     /// to a later grant.
     pub granted: LogIndex,
-    /// Remaining time to live as of the checkpoint's clock, milliseconds. `None` deletes the
-    /// recorded due point, because the lease has been kept alive since.
+    /// Remaining time to live, milliseconds. The recorded due point is the lease clock after the
+    /// checkpoint plus this time. `None` deletes the recorded due point, because the lease has been
+    /// kept alive since.
     pub remaining_ms: Option<u64>,
 }
 
@@ -113,7 +114,8 @@ pub struct LeaseTxn {
     pub failure: Vec<LeaseAttach>,
 }
 
-/// A request about a lease that a member sends to the leader: only the leader measures time.
+/// A request of a member to the leader, about a lease: only the leader measures time. The member
+/// may be the leader itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseQuestion {
     /// Restarts the time to live of this lease.
@@ -134,8 +136,9 @@ pub enum LeaseAnswer {
     },
     /// There is no such lease, or it has expired.
     Unknown,
-    /// The asked member does not lead, could not confirm in time that it leads, or did not answer
-    /// in time. The request may be repeated.
+    /// The question stays open; the request may be repeated. The asked member does not lead, has
+    /// not loaded the leases yet, or could not confirm in time that it leads. Or no readable answer
+    /// came in time.
     NotLeader,
     /// Too many questions about leases wait, at the asking member or at the leader.
     Busy,

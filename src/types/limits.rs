@@ -14,8 +14,8 @@ pub const REQUEST_BYTES_SET_MIN: usize = 64 * 1024;
 /// Largest value of the setting `max-request-bytes`, bytes (etcd's recommended maximum): every
 /// member accepts commands of this size from other members.
 pub const REQUEST_BYTES_SET_MAX: usize = 10 * 1024 * 1024;
-/// Simple tokens that a member keeps, count. A further one evicts the expired ones, and those that
-/// expire first, down to nine tenths.
+/// Simple tokens that a member keeps, count. A further one evicts the expired ones. If more than
+/// nine tenths are left, it also evicts those that expire first, down to nine tenths.
 pub const SIMPLE_TOKENS_MAX: usize = 100_000;
 /// Longest password, bytes.
 pub const PASSWORD_BYTES_MAX: usize = 4096;
@@ -23,13 +23,13 @@ pub const PASSWORD_BYTES_MAX: usize = 4096;
 /// memory, or up to 256 MiB if a client gave the hash.
 pub const PASSWORDS_HASHED_AT_ONCE: usize = 2;
 /// Passwords that are hashed or checked, or wait for it, count; one more is refused. One client
-/// cannot take all.
+/// gets only a part of the last quarter.
 pub const PASSWORDS_WAITING_MAX: usize = 256;
 /// Users whose compiled rights a member caches, count; one more clears the cache.
 pub const RIGHTS_CACHED_MAX: usize = 10_000;
 /// Largest rights of a token that a proposal carries for apply, bytes as
-/// [`Rights::size`](super::Rights::size) counts them. Larger ones are left out: apply then checks
-/// only that no rights have changed since the member's verdict.
+/// [`Rights::size_within`](super::Rights::size_within) counts them. Larger ones are left out: apply
+/// then checks only that no rights have changed since the member's verdict.
 pub const CARRIED_RIGHTS_BYTES_MAX: usize = 64 << 10;
 /// Intervals of a principal's rights that the keys of one lease may be spread over, count. With
 /// more, the principal is denied access to the lease.
@@ -45,8 +45,8 @@ pub const PASSWORD_TOKENS_MAX: usize = 1024;
 pub const AUDIT_QUEUE_LINES: usize = 8192;
 /// Intervals of keys in one line of the audit log, count; further ones are left out of the line.
 pub const AUDIT_INTERVALS_MAX: usize = 16;
-/// Kinds of refused requests whose repetitions the audit log counts instead of writing them, count.
-/// Requests of further kinds are written one by one.
+/// Pairs of principal and method of which the audit log counts repeated refusals instead of writing
+/// each, count. The refusals of further pairs are written one by one.
 pub const AUDIT_REFUSALS_REMEMBERED_MAX: usize = 1024;
 /// Bytes by which a message on the client port may exceed the request limit before gRPC itself
 /// refuses it.
@@ -109,7 +109,8 @@ pub const COMMIT_KEYS_REMOVED_IF_FULL_MAX: usize = 64;
 pub const PENDING_PROPOSALS_MAX: usize = 5000;
 /// As [`PENDING_PROPOSALS_MAX`], in bytes of commands.
 pub const PENDING_PROPOSAL_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Linearizable reads that may wait for the leader's confirmation, count; one more is refused.
+/// Linearizable reads that may wait for the leader's confirmation, or then for apply, count; one
+/// more is refused. One client gets only a part of the last quarter.
 pub const WAITING_READS_MAX: usize = 20_000;
 /// Reads of more than one key that may run or wait for their turn, count; one more is refused. One
 /// confirmation of the leader may release [`WAITING_READS_MAX`] of them at once.
@@ -128,9 +129,9 @@ pub const RANGE_STREAMS_MAX: usize = 32;
 /// Streamed ranges of one client that may be open at once, count: a stalled reader holds one for
 /// long.
 pub const RANGE_STREAMS_OF_CLIENT_MAX: usize = RANGE_STREAMS_MAX / 4 * 3;
-/// Watchers on one member, of all kinds of streams together, count; one more is refused. Each takes
-/// about a kilobyte. As high as [`OPEN_REQUESTS_MAX`], because every open request may be a stream
-/// with one watcher.
+/// Watchers on one member, of all kinds of streams together, count; one more is refused. One client
+/// gets only a part of the last quarter. Each takes about a kilobyte. As high as
+/// [`OPEN_REQUESTS_MAX`], because every open request may be a stream with one watcher.
 pub const WATCHERS_MAX: usize = OPEN_REQUESTS_MAX;
 /// Watchers on one stream of etcd's watch API, count; one more is refused. etcd's clients put all
 /// their watchers on one stream, and one task serves it.
@@ -172,7 +173,7 @@ pub const STALLED_READER_TIMEOUT: Duration = Duration::from_secs(30);
 /// [`UNREAD_ANSWERS_BYTES_MAX`] or more.
 pub const STALLED_READER_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 /// Contenders for locks and elections, and observers of elections, that may wait on one member,
-/// count; one more is refused.
+/// count; one more is refused. One client gets only a part of the last quarter.
 pub const CONTENDERS_MAX: usize = 20_000;
 /// Time to live of the lease that the node makes for a contender without one, seconds (etcd's;
 /// spec: etcd §4.4).
@@ -247,8 +248,8 @@ pub const WAITING_LEASE_CALLS_MAX: usize = 20_000;
 pub const LEADER_QUESTIONS_MAX: usize = 1024;
 /// Members that vote, announced ones included, count. More would only slow down every write.
 pub const VOTERS_MAX: usize = 9;
-/// Members without a vote, count (etcd's `--max-learners` is 1; here learners scale reads and
-/// watches).
+/// Members without a vote, but for those that await one, count (etcd's `--max-learners` is 1; here
+/// learners scale reads and watches).
 pub const LEARNERS_MAX: usize = 32;
 /// Largest lag behind the leader's log at which a learner may be promoted, milliseconds: it has all
 /// entries that are older. It is a time, because writes may have to wait until the missing entries
@@ -285,7 +286,8 @@ pub const REMOTE_ENDPOINTS_MAX: usize = 32;
 /// Largest body of a request of Consul's HTTP API, bytes. Writes of keys and transactions have
 /// bounds of their own.
 pub const CONSUL_BODY_BYTES_MAX: usize = 1024 * 1024;
-/// Blocking queries of Consul's HTTP API that wait at once, count; one more is refused.
+/// Blocking queries of Consul's HTTP API that wait at once, count; one more is refused. One client
+/// gets only a part of the last quarter.
 pub const CONSUL_WAITING_MAX: usize = 50_000;
 /// Longest wait of a blocking query, seconds, to which jitter is added. A longer one that a client
 /// asks for counts as this one (spec: consul §3.6).
@@ -330,8 +332,8 @@ pub const RESOURCE_TYPES_MAX: u64 = 1000;
 pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Resources in one page of a list, count. A larger page size counts as this one.
 pub const RESOURCE_PAGE_MAX: usize = 100_000;
-/// Time for which the first state of a stream is cached after it was requested, for streams that
-/// begin shortly after (spec: consul §1.9).
+/// Time for which the first state of a stream is cached, from the request that built it on, for
+/// streams that begin shortly after (spec: consul §1.9).
 pub const LISTING_KEPT: Duration = Duration::from_secs(10);
 /// Changed entries that are merged into a cached first state for one stream, count. The commit that
 /// reaches the limit is the last merged one; later changes are sent one by one.
@@ -356,8 +358,8 @@ pub const TYPE_RULE_DEPTH_MAX: usize = 24;
 /// long, and evaluation recurses as deep.
 pub const TYPE_RULE_TREE_DEPTH_MAX: usize = 100;
 /// Largest cost of evaluating all rules of a type for one resource, in evaluated nodes of syntax
-/// trees; 16 bytes of text that are read or copied cost as much as one node. Bounds both time and
-/// memory.
+/// trees. 16 bytes of text that are read or copied cost as much as one node; in `matches()`, each
+/// byte costs as much as four. Bounds both time and memory.
 pub const TYPE_RULE_COST_MAX: u64 = 1_000_000;
 /// Longest name or id of a node, a service, a check, a gateway or a session, bytes.
 pub const CATALOG_NAME_BYTES_MAX: usize = 512;
@@ -373,16 +375,17 @@ pub const CONSUL_VALUE_BYTES_MAX: usize = 512 * 1024;
 /// Longest path of Consul's KV API, bytes.
 pub const CONSUL_PATH_BYTES_MAX: usize = 2048;
 /// Keys and rows of the catalog that one replicated command of Consul's API may read, count: every
-/// member reads them.
+/// member reads them. Also the bound for all operations on Consul's keys in one commit.
 pub const CONSUL_TXN_RESULT_KEYS_MAX: usize = 16_384;
 /// Bytes that one replicated command of Consul's API may read, with [`ENTRY_BYTES`] for each key
-/// and row of the result. Every member reads them, and the outcome is one message.
+/// and row of the result. Every member reads them, and the outcome is one message. Also the bound
+/// for all operations on Consul's keys in one commit.
 pub const CONSUL_TXN_RESULT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes that one read of Consul's KV API, or a transaction that only reads, may return, with
 /// [`ENTRY_BYTES`] for each key. A larger read is refused, and the client must split it.
 pub const CONSUL_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Largest body of one transaction of Consul's API, bytes of JSON. The decoded content of such a
-/// body is a legal command.
+/// Largest body of one transaction of Consul's API, bytes of JSON. With the default
+/// `max-request-bytes`, the decoded content of such a body is a legal command.
 pub const CONSUL_TXN_BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX;
 /// Shortest time to live of a session of Consul's API, milliseconds (Consul's; spec: consul §8.3).
 /// 0 stands for none, and is accepted, too.
@@ -467,7 +470,8 @@ pub const DNS_REQUEST_BYTES_MAX: usize = 4096;
 /// Largest value of the setting `dns.udp-answers`, count: more answers do not fit the 512 bytes of
 /// a client without EDNS.
 pub const DNS_UDP_ANSWERS_MAX: u64 = 40;
-/// DNS questions in progress at once, count; one more is refused.
+/// DNS questions in progress at once, count; one more is refused. One client gets only a part of
+/// the last quarter.
 pub const DNS_QUERIES_MAX: usize = 1024;
 /// DNS connections that may be open, count; one more is closed at once.
 pub const DNS_CONNECTIONS_MAX: usize = 256;

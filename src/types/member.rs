@@ -17,11 +17,12 @@ pub enum MemberChange {
         /// vote once it has caught up.
         learner: bool,
     },
-    /// Makes a node without data a member, at the node's own request. The node takes the place of
-    /// the announced member with its peer URL. A member with that URL that does not answer is
-    /// removed, and the node gets a new id.
+    /// Makes a node without data a member, at the node's own request. If a member with its peer URL
+    /// was announced and has not started, the node takes that member's id. Otherwise the node gets
+    /// a new id; a started member with that URL is removed first, if it does not answer.
     Join(Joining),
-    /// Gives a member without a vote its vote. Refused until the member has caught up.
+    /// Gives a member without a vote its vote. Refused, for example, until the member has caught
+    /// up.
     Promote(NodeId),
     /// Removes a member. Its id is never assigned again.
     Remove(NodeId),
@@ -48,12 +49,12 @@ pub enum MemberChange {
 pub struct ClusterMember {
     /// Id of the member.
     pub id: NodeId,
-    /// Name of the member; empty until its first start.
+    /// Name of the member; empty until an announced member has started.
     pub name: String,
     /// URL of its peer port: `http://host:port`, or `https://` with TLS.
     pub peer_url: String,
-    /// URL of its client port: `http://host:port`, or `https://` with TLS; empty until its first
-    /// start.
+    /// URL of its client port: `http://host:port`, or `https://` with TLS; empty until an announced
+    /// member has started.
     pub client_url: String,
     /// Whether the member does not vote. For an announced voter: false before its first start, as
     /// in etcd, then true until it has caught up and votes.
@@ -116,12 +117,14 @@ pub enum MemberRefusal {
     /// The member to promote has not started, does not answer, or has not caught up with the log.
     #[error("the learner is not in sync with the leader")]
     LearnerNotReady,
-    /// A removal would leave no voter. Or, after an addition, at most half of the voters would have
-    /// started; a single voter may always add a second one.
+    /// A removal would leave no voter. Or, with `strict-reconfig-check`, at most half of the voters
+    /// would have started after the announcement of one more. A single voter may always add a
+    /// second one.
     #[error("not enough started members")]
     NotEnoughStarted,
-    /// Too many voters do not answer. After a removal or a promotion, less than a majority would
-    /// answer; a voter is announced only while all voters answer.
+    /// Too many voters do not answer: after a removal or a promotion, less than a majority would.
+    /// Or, with `strict-reconfig-check`, a voter was to be announced while another voter does not
+    /// answer, or another announced one has not started.
     #[error("unhealthy cluster")]
     Unhealthy,
     /// There are [`LEARNERS_MAX`](super::limits::LEARNERS_MAX) learners already. Announced voters
@@ -140,7 +143,7 @@ pub enum MemberRefusal {
     #[error("the node's program does not support the cluster's version")]
     Version,
     /// The cluster admits only invited or announced nodes. The joining node has shown no token, and
-    /// was not announced.
+    /// is no announced member.
     #[error(
         "joining needs an invitation: make one with headwater member invite and give its token to the node with \
          --join-token-file, or announce the node with headwater member add"

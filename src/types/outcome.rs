@@ -26,8 +26,8 @@ pub struct Applied {
 /// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The log entry has no command (a leader's blank entry, a membership change), or the caller of
-    /// apply does not need the outcome.
+    /// The log entry has no command (a blank entry, a membership change), or a skippable one that
+    /// this program does not know. Or the caller of apply does not need the outcome.
     Nothing,
     /// Of [`Command::Bootstrap`](super::Command::Bootstrap), also if the epoch was set already.
     Bootstrapped,
@@ -105,8 +105,8 @@ pub struct PutDone {
 /// A delete that was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// The revision as of this operation: the new one if the command has changed a key so far,
-    /// otherwise the one before the command.
+    /// The revision as of this operation: the new one if the command has changed a key so far, by
+    /// this operation or an earlier one; otherwise the one before the command.
     pub revision: Revision,
     /// Number of keys removed.
     pub deleted: u64,
@@ -218,7 +218,8 @@ pub enum Refusal {
     /// A rule of invitations forbids it.
     #[error(transparent)]
     Invitation(#[from] InvitationRefusal),
-    /// The principal lacks a right, or a rule of users and roles forbids the command.
+    /// The principal lacks a right or valid credentials, or a rule of users and roles forbids the
+    /// command.
     #[error(transparent)]
     Auth(#[from] AuthRefusal),
     /// A rule of Consul's ACLs forbids it.

@@ -12,8 +12,9 @@ use super::{
 };
 
 impl Command {
-    /// The command in one line: its kind, and the names and keys that it is about. Of a value only
-    /// the length is printed. A commit lists the summaries of its operations.
+    /// The command in one line: its kind, and names or keys that it is about. Of a value only the
+    /// length is printed; of a transaction only the numbers of its compares and operations. A
+    /// commit lists the summaries of its operations.
     pub fn summary(&self) -> String {
         let detail = match self {
             Self::Bootstrap(epoch) => format!("epoch {:016x}", epoch.get()),

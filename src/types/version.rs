@@ -211,7 +211,8 @@ impl Feature {
 /// The version that the members of a cluster have agreed on; replicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterVersion {
-    /// The version. All members support it.
+    /// The version. All members support it, except that members of a new cluster may not support
+    /// [`FIRST`](Self::FIRST).
     pub version: Version,
     /// Whether a downgrade is under way. It has lowered the version, which does not rise before the
     /// downgrade ends.

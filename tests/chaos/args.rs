@@ -28,7 +28,8 @@ pub(crate) struct Args {
     /// the one that it needs]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     fault: Vec<String>,
-    /// Workloads; see list [default: all; with --control the one that it needs]
+    /// Workloads; see list [default: all, rights only with --auth; with --control those that it
+    /// needs]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     workload: Vec<String>,
     /// Every fault that this machine allows; and every workload, unless --workload names some
@@ -114,8 +115,8 @@ pub(crate) struct Plan {
     pub proxies: bool,
     pub whole_log: bool,
     pub keep_data: bool,
-    /// The command line that repeats this run, with its seed. Without folders, ports and the
-    /// program under test.
+    /// The command line that repeats this run, with its seed. Without folders, ports, the program
+    /// under test and `--keep-data`.
     pub again: String,
 }
 

@@ -319,7 +319,7 @@ pub(crate) async fn read(target: &Target, group: u64, serializable: bool, timeou
 }
 
 /// Opens a stream of the history of all groups and of the keys below [`IDS`]: changes after the log
-/// index `from`, or all with 0, then new ones as they come.
+/// index `from`, then new ones as they come. With 0 it begins with the first change in history.
 pub(crate) async fn history(
     target: &Target,
     from: u64,

@@ -59,7 +59,7 @@ pub(crate) enum Condition {
     Value { key: String, is: String },
     /// Number of puts since the key was created, 0 for an absent key.
     Version { key: String, is: i64 },
-    /// The lease, 0 for an absent key.
+    /// The id of the key's lease; 0 for a key without a lease, and for an absent key.
     Lease { key: String, is: i64 },
 }
 

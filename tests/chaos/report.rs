@@ -221,7 +221,8 @@ impl Evidence<'_> {
         })
     }
 
-    /// Judges rights. The end of a watch is not judged while a fault was active at its node.
+    /// Judges rights. The end of a watch is not judged while a fault was active at its node or at
+    /// the whole cluster.
     fn rights_check(&self) -> Findings {
         let is_chosen = self.plan.workloads.contains(&crate::work::rights::NAME);
         let broken = self.marks.iter().map(|mark| rights::Broken {

@@ -22,7 +22,7 @@ pub(crate) const KIND: &str = "Item";
 const VALUE: &str = "value";
 const REGISTERS: &str = "type.googleapis.com/headwater.v1.ResourceType";
 
-/// The identity of one incarnation of a resource.
+/// The identity of one life of a resource: name and uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct ResourceIdentity {
     pub name: String,
@@ -34,7 +34,7 @@ pub(crate) struct ResourceIdentity {
 pub(crate) enum ResourceRequest {
     /// Creates the resource, or replaces it unconditionally.
     Write { name: String, owner: Option<ResourceIdentity>, value: String },
-    /// Deletes this incarnation of the resource only.
+    /// Deletes the resource only if it still has this uid.
     Delete(ResourceIdentity),
 }
 
@@ -222,8 +222,8 @@ pub(crate) fn type_(kind: &str) -> Type {
     Type { group: "chaos".to_owned(), group_version: "v1".to_owned(), kind: kind.to_owned() }
 }
 
-/// The id of a resource of a type of the group `chaos.v1`. An empty `uid` leaves its incarnation
-/// open.
+/// The id of a resource of a type of the group `chaos.v1`. An empty `uid` names the resource with
+/// any uid.
 pub(crate) fn id(kind: &str, name: &str, uid: &str) -> Id {
     Id { uid: uid.to_owned(), name: name.to_owned(), r#type: Some(type_(kind)), tenancy: Some(Tenancy::default()) }
 }

@@ -48,7 +48,7 @@ const WARM_UPS_MAX: usize = 5;
 const RATE_MIN: f64 = 100.0;
 /// The same for a run with `--control`: it has few workloads, and often another run beside it.
 const RATE_CONTROL_MIN: f64 = 10.0;
-/// Attempts to inject a fault that is not possible at the moment. Then the next fault follows.
+/// Most attempts to inject a fault that is not possible at the moment. Then the next fault follows.
 const TRIES_MAX: usize = 3;
 /// Longest time of one fault, with its healing and the wait until all nodes serve.
 const FAULT_MAX: Duration = Duration::from_secs(240);
@@ -56,7 +56,7 @@ const FAULT_MAX: Duration = Duration::from_secs(240);
 /// have caught up.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 /// The same for watchers, views and histories of a run with `--control`, in which lost data never
-/// arrives.
+/// arrives. Also for views and histories after a watcher has not seen everything in time.
 const SETTLE_CONTROL_MAX: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Unit of the factor by which clients of a long run pause longer ([`pace`]): a run of twice this

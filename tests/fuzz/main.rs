@@ -7,7 +7,7 @@
 //!
 //! `target` makes the input of one kind from a seed, with the encodings of `wire`; `rig` owns the
 //! processes; `oracle` judges them during the attack and after it. Nothing here is part of the
-//! server, and nothing of it is used but its descriptors.
+//! server. Only the code that is generated from its protos is used.
 
 mod args;
 mod dice;

@@ -477,7 +477,7 @@ impl Cluster {
         found
     }
 
-    /// The first running member that does not lead.
+    /// The running member with the lowest number that does not lead.
     pub async fn follower(&self) -> usize {
         let leader = self.leader().await;
         self.running().find(|index| *index != leader).expect("more than one member runs")

@@ -210,7 +210,7 @@ async fn every_acknowledged_write_is_saved_from_a_survivor_that_was_killed() {
 }
 
 /// Index of the last log entry that is known to be committed: from the log's own record, or because
-/// the state on disk has it.
+/// the state on disk has it. Zero if none is known.
 fn report_known(salvage: &Salvage) -> LogIndex {
     salvage.report.committed.unwrap_or(LogIndex::ZERO).max(salvage.report.on_disk)
 }

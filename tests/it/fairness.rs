@@ -36,8 +36,8 @@ fn limit_counters(cluster: &Cluster, member: usize, limit: Limit) -> u64 {
     cluster.node(member).limit_counters().counter(limit).get()
 }
 
-/// A client that keeps more puts in flight than may be pending, until it is dropped. The number of
-/// its puts leaves capacity for one put of each modest client: no modest put is refused on arrival.
+/// A client that sends more puts at once than may be pending, again and again, until it is dropped.
+/// Their number is chosen so that one put of each modest client is never refused on arrival.
 struct Greedy {
     tasks: JoinSet<()>,
     refused: Arc<AtomicUsize>,

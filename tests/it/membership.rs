@@ -580,8 +580,8 @@ async fn move_to(cluster: &Cluster, asked: usize, id: u64, url: String) {
     cluster.members(asked).member_update(pb::MemberUpdateRequest { id, peer_ur_ls: vec![url] }).await.unwrap();
 }
 
-/// For `time`, writes and reads (linearizable) at every running member in turn. Panics if a pair of
-/// these takes more than ten seconds.
+/// For `time`, writes and reads (linearizable) at every running member in turn. Panics if one of
+/// these fails, or if a pair takes more than ten seconds.
 async fn serves_for(cluster: &Cluster, time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {

@@ -35,7 +35,7 @@ const UNWATCHED: &str = "x/unwatched";
 const DENIED: &str = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
 /// Number of writes before the right is withdrawn, meanwhile, and after it: this many each.
 const WRITES: usize = 10;
-/// Streams that share a connection.
+/// Most streams that share a connection.
 const STREAMS_PER_CONNECTION: usize = 1000;
 /// Number of streams that are being opened at a time.
 const OPENING_MAX: usize = 64;

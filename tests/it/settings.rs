@@ -98,9 +98,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// A cluster of one member, which no other member joins. Its election timeout is short, because
-    /// the member waits twice that long before it forms the cluster. A short timeout does not cost
-    /// a single member its leadership.
+    /// Settings of a cluster of one member, which no other member joins. Its election timeout is
+    /// short, because the member waits twice that long before it forms the cluster. A short timeout
+    /// does not cost a single member its leadership.
     pub fn alone() -> Self {
         let timing = Timing {
             heartbeat: Duration::from_millis(50),

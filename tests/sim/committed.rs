@@ -12,7 +12,7 @@ use headwater_types::Term;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Applied {
     pub(super) term: Term,
-    /// The encoded proposal; `None` for a blank entry or a membership.
+    /// The encoded proposal; `None` for an entry without a command, or a membership.
     pub(super) command: Option<Bytes>,
 }
 

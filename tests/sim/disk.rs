@@ -73,7 +73,8 @@ struct State {
     /// Number of starts and losses of power so far, which identifies the running process. A read or
     /// write with another number comes from an ended process, and fails.
     process: u64,
-    /// Highest log index that this process has recorded in `committed`.
+    /// Highest log index of the entries that this process has recorded in [`Disk::committed`], for
+    /// the comparison with other members; 0 before the first. Not `Content::committed`.
     noted: u64,
     rng: SmallRng,
     flush_ms_max: u64,

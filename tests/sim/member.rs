@@ -179,7 +179,8 @@ impl Machine {
     }
 }
 
-/// Copies a folder as it is at one moment: repeats the copy until no file has changed meanwhile.
+/// Copies a folder as it is at one moment: repeats the copy until no path and no size of a file
+/// below it has changed meanwhile.
 pub(super) fn copy_at_rest(from: &Path, to: &Path) -> io::Result<()> {
     loop {
         let before = listing(from);

@@ -1,8 +1,8 @@
 //! The requirement of each gRPC method.
 //!
 //! Every method of every served descriptor has a row; a test compares. The requirement of the row
-//! is checked before the handler runs. If the requirement leaves the judgement to the node, the
-//! node checks the exact intervals of the request, and all its side effects.
+//! is checked before the handler runs. For most methods, the node then also checks the exact
+//! intervals of the request, and all its side effects.
 
 use headwater_types::{Access, Space};
 

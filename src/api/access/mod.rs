@@ -4,9 +4,9 @@
 //! Owns the tables ([`methods`], [`paths`]), the check, and the line of the audit log for each
 //! request. Knows no message: the node judges the exact intervals of a request, and all its side
 //! effects. Invariants: while authentication or ACLs are on, a method or path without a row is open
-//! to root alone; a request is refused before anything is looked up for it, so a refusal is the
-//! same whether the object exists or not. Tests compare the tables with the descriptors and the
-//! routes.
+//! to root alone; this module refuses a request before anything is looked up for it, so its refusal
+//! is the same whether the object exists or not. Tests compare the tables with the descriptors and
+//! the routes.
 
 mod methods;
 mod paths;
@@ -36,7 +36,8 @@ pub(super) enum Requirement {
     /// may judge. An operation that only reads checks no password either: a request with a password
     /// counts as the anonymous principal.
     Open,
-    /// Admits as [`Open`](Self::Open). The handler or the node judges each request on the stream.
+    /// As [`Open`](Self::Open), but a password is always checked. The handler or the node judges
+    /// each request on the stream.
     Stream,
     /// Authentication, and no right. Admits the anonymous principal only if names without a rule
     /// are allowed by default, or if it has every right.
@@ -60,7 +61,8 @@ pub(super) enum Requirement {
     Root,
 }
 
-/// Whether a method may change something, for the level of the audit log.
+/// Whether a method may change something. The level of the audit log depends on it, and the check
+/// of passwords on operations that are [`Requirement::Open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Reads,
@@ -109,7 +111,7 @@ impl Operation {
     }
 
     /// The operation of a route of Consul's API. `path` is that of the route, without names of
-    /// objects: `/v1/kv/`. An unknown route gets [`UNLISTED`].
+    /// objects: `/v1/kv/`. A method and path without a row get [`UNLISTED`].
     fn of_consul(method: &Method, path: &str) -> Self {
         let row = paths::CONSUL.iter().find(|found| found.method == *method && found.row.path == path);
         let row = row.map_or(UNLISTED, |found| (found.row.requirement, found.row.effect));
@@ -128,7 +130,7 @@ impl Operation {
         }
     }
 
-    /// Whether the operation reads and requires no right.
+    /// Whether the requirement is [`Requirement::Open`] and the effect [`Effect::Reads`].
     fn is_open_read(&self) -> bool {
         self.requirement == Requirement::Open && self.effect == Effect::Reads
     }
@@ -165,7 +167,7 @@ pub(super) struct AccessChecks {
 /// The resolved principal of a request.
 pub(super) struct KnownPrincipal {
     principal: Principal,
-    /// The principal's rights; `None` if they were not needed to resolve it.
+    /// The principal's rights; `None` if they were not looked up, or the look-up failed.
     authorizer: Option<Authorizer>,
 }
 
@@ -504,8 +506,8 @@ fn who(authorizer: &Authorizer, principal: &Principal) -> AuditIdentity {
 }
 
 impl Requirement {
-    /// Whether the requirement refuses a request without credentials, unless names without a rule
-    /// are allowed by default.
+    /// Whether a request without credentials may be refused for that reason. False for
+    /// [`Members`](Self::Members), which nodes without credentials use to join.
     fn needs_credentials(self) -> bool {
         match self {
             Self::Open | Self::Stream | Self::Members => false,

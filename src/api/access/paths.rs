@@ -68,8 +68,8 @@ const fn delete(path: &'static str, requirement: Requirement) -> ConsulRow {
 }
 
 /// A requirement that leaves the judgement to the handler, which asks for the accesses `wanted` by
-/// the exact names. Lists leave out rows that may not be read. A request for a single object is
-/// refused, or answered as if the object did not exist.
+/// the exact names. Lists leave out rows that may not be read. Without the right, a request for a
+/// single object is refused, or answered as if the object did not exist.
 const fn judged(wanted: &'static [(Space, Access)]) -> Requirement {
     Requirement::ByHandler(wanted)
 }

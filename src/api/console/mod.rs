@@ -78,7 +78,7 @@ impl ConsoleMode {
     }
 }
 
-/// Facts that the page shows, and that no other API of the port has.
+/// Facts for the page, served as `/ui/settings.json`.
 #[derive(Clone, Debug, Default)]
 pub struct ConsoleOptions {
     /// Whether the console is served, and whether it offers changes.

@@ -11,7 +11,7 @@ struct UnservedPaths {
     reason: &'static str,
 }
 
-/// All paths of Consul that are not served, by reason.
+/// Paths of Consul that are not served, grouped by reason.
 const ABSENT: &[UnservedPaths] = &[
     UnservedPaths {
         paths: &["/v1/acl/authorize"],
@@ -101,7 +101,7 @@ mod tests {
     use super::super::routes;
     use super::*;
 
-    /// Every path of Consul's that is neither served nor below a path that is.
+    /// Paths of Consul's that are neither served nor below a served path.
     const OF_CONSUL: &[&str] = &[
         "/v1/acl/authorize",
         "/v1/agent/connect/authorize",

@@ -156,7 +156,8 @@ impl Answer {
     }
 }
 
-/// The refusal of a request: a status, with a text that is sent as plain text.
+/// An error answer to a request: a status, with a text that is sent as plain text. Not only for
+/// refusals of the state machine: also for any other error of the node.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,

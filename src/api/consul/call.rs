@@ -43,8 +43,8 @@ pub(super) struct Call {
 
 impl Call {
     /// Parses a request; its caller is anonymous until [`made_by`](Self::made_by). Refuses a path
-    /// or query that is not percent-encoded, a parameter for a namespace, partition or peer, and
-    /// another datacenter.
+    /// or query with an invalid percent-encoding, a parameter for a namespace, partition or peer
+    /// that is not empty, and another datacenter.
     pub(super) fn new(
         shared: Arc<Shared>,
         rest: &str,
@@ -118,7 +118,8 @@ impl Call {
         decode::json(&self.body)
     }
 
-    /// The body as a JSON object; an empty object for a blank body.
+    /// The body as a JSON object; an empty object for a blank body. Refused (400) if it is no JSON
+    /// object.
     pub(super) fn json_or_nothing(&self) -> Result<serde_json::Value, Refusal> {
         if self.body.iter().all(u8::is_ascii_whitespace) {
             return Ok(serde_json::Value::Object(serde_json::Map::new()));

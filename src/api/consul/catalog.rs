@@ -75,7 +75,7 @@ pub(super) async fn deregister(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&true).at(done.index))
 }
 
-/// The names of all datacenters: only this one.
+/// A list with the name of this datacenter alone.
 pub(super) async fn datacenters(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[call.node().datacenter()]))
 }
@@ -112,8 +112,8 @@ async fn read_node(call: &Call) -> Result<super::lookup::LookUp<NodeAndServices>
     Ok(look_up)
 }
 
-/// A node, and the instances on it by id. `null` if there is no such node, or the request may not
-/// see it.
+/// A node, and the instances on it that the request may see, by id. `null` if there is no such
+/// node, or the request may not see it.
 pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let look_up = read_node(&call).await?;
@@ -129,8 +129,8 @@ pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &Body { node: shapes::node(node, call.node().datacenter()), services }))
 }
 
-/// A node and the list of instances on it. A null node and an empty list if there is no such node,
-/// or the request may not see it.
+/// A node and the list of instances on it that the request may see. A null node and an empty list
+/// if there is no such node, or the request may not see it.
 pub(super) async fn node_services(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let look_up = read_node(&call).await?;
@@ -150,8 +150,8 @@ pub(super) async fn node_services(call: Call) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &body))
 }
 
-/// The names of all services, each with the tags of its instances. With `?filter` or `?node-meta`,
-/// only of instances that match.
+/// The names of the services that the request may see, each with the tags of its instances. With
+/// `?filter` or `?node-meta`, only of instances that match.
 pub(super) async fn services(call: Call) -> Result<Answer, Refusal> {
     let (filter, narrow) = (Filter::of(&call, shape::CATALOG_SERVICE)?, InstanceFilter::of(&call));
     let mut subjects = vec![CatalogSubject::Table(CatalogTable::Services)];

@@ -96,7 +96,7 @@ impl Consul {
     }
 
     /// Whether a path is `/v1` or below it, but is neither `/v1/watch` nor `/v1/store` nor below
-    /// one of these. It need not be served.
+    /// one of these. A path that it owns need not be served.
     pub fn owns(path: &str) -> bool {
         // The watcher serves `/v1/watch`, and the gateway serves the store's API below `/v1/store`.
         let below =

@@ -41,8 +41,9 @@ async fn stored_check(call: &Call, node: &str, id: &str) -> Result<Option<Arc<Ch
     Ok(catalog.check_on_node(&call.context()?, Consistency::Linearizable, node, id).await?.value.value)
 }
 
-/// Refuses a registration if the token lacks the write right to one of its rows, or to a stored row
-/// that it replaces or renames.
+/// Refuses a registration that the token may not make. It needs the write right to the service, to
+/// the checks, and to each stored row that is replaced or renamed. It needs that to the node only
+/// if the node changes.
 pub(super) async fn require_registration(call: &Call, registration: &Registration) -> Result<(), Refusal> {
     if call.authorizer()?.is_open() {
         return Ok(());
@@ -138,9 +139,9 @@ impl Needed {
     }
 }
 
-/// The rights that an access to a check needs: to its service, or to its node if it has none; and
-/// those to the stored check with its id. `own` is the check's service if the same request
-/// registers it.
+/// The rights that an access to a check needs: to its service, or to its node if it has none or the
+/// service does not exist; and those to the stored check with its id. `own` is the check's service
+/// if the same request registers it.
 async fn check_rights(
     call: &Call,
     node: &str,

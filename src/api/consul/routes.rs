@@ -1,8 +1,8 @@
 //! Paths, their methods, and their handlers.
 //!
-//! A path that ends in `/` matches itself, with and without that slash, and everything below it; of
-//! several matches the longest wins. To add an endpoint, add a row to [`ENDPOINTS`] and a function
-//! of the shape of [`Handler`].
+//! A path that ends in `/` matches itself, with and without that slash, and everything below it. An
+//! endpoint with exactly the requested path wins; else the longest match. To add an endpoint, add a
+//! row to [`ENDPOINTS`] and a function of the shape of [`Handler`].
 
 use futures::future::BoxFuture;
 use http::Method;

@@ -83,8 +83,8 @@ struct Created {
     id: String,
 }
 
-/// Creates a session, on this member's node unless the request names another; the answer has its
-/// id.
+/// Creates a session, on the catalog node with this member's name unless the request names another.
+/// The answer has the session's id.
 pub(super) async fn create(call: Call) -> Result<Answer, Refusal> {
     let body = call.json_or_nothing()?;
     let create = read(&Object::of(&body)?, call.node().name())?;
@@ -179,7 +179,7 @@ fn session_right(node: &str, access: Access) -> Right<'_> {
 
 /// Refuses to change a session for a request without the write right to sessions of the session's
 /// node. For a session that does not exist, a write right to sessions of any node is enough; a
-/// request without one gets the same refusal as for an existing session.
+/// request without one that may not read the session gets the same refusal in both cases.
 async fn require_write(call: &Call, id: &str) -> Result<(), Refusal> {
     if call.authorizer()?.is_open() {
         return Ok(());

@@ -96,7 +96,7 @@ impl DnsService {
 
     /// The packet that answers `packet`; `None` for a packet to ignore. A question gets `REFUSED`
     /// if its name is not in the domain or the client is over its rate, and `SERVFAIL` if the
-    /// look-up fails. A malformed packet gets the code for its defect.
+    /// look-up or the encoding fails. A malformed packet gets the code for its defect.
     pub async fn answer(&self, packet: &[u8], client: ClientKey, transport: DnsTransport) -> Option<Vec<u8>> {
         if self.inner.node.count_request(client).is_err() {
             return self.refuse(packet, transport, ResponseCode::Refused);

@@ -167,7 +167,7 @@ impl Reply {
     }
 
     /// The packet with as many as possible of `count` records. `least` is the packet with none of
-    /// them; all of them do not fit.
+    /// them; the packet with all of them must be too long.
     fn most(
         &self,
         least: Vec<u8>,

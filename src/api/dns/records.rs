@@ -236,8 +236,9 @@ impl Writer<'_> {
         }
     }
 
-    /// The target of an instance's SRV record: the name of its node if it has no address of its
-    /// own, else a name that spells its address, or its host name. `None` if there is no such name.
+    /// The target of an instance's SRV record: the name of its node if it has no address of its own
+    /// and DNS can spell that name; else a name that spells its address, or its host name. `None`
+    /// if there is no such name.
     fn target(&self, instance: &Instance) -> Option<Name> {
         let of_node = if instance.is_at_node { self.zone.node(&instance.node) } else { None };
         of_node.or_else(|| match &instance.address {

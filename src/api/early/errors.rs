@@ -4,7 +4,8 @@
 //! So are too many operations in a transaction, and two writes of one key. A refusal of the
 //! principal of a unary call, and every other error (a malformed request, no leader, a deadline),
 //! is a gRPC status, as in the modern API. Texts are the modern API's in both places; where the
-//! draft allows a request that is refused here, the text continues with advice. No wildcard arms.
+//! draft allows a request that is refused here, the text continues with advice. A new kind of
+//! [`Invalid`] needs a line here.
 
 use tonic::{Code, Status};
 
@@ -69,7 +70,8 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
 
 /// A response with an error field in its header.
 pub(super) trait HasErrorHeader {
-    /// A response with `header` and nothing else.
+    /// A response with `header`. Its other fields have their default values, except one that
+    /// repeats the error.
     fn refused(header: pb::ResponseHeader) -> Self;
 }
 

@@ -1,7 +1,7 @@
 //! A message as JSON and back, in the form of etcd's gateway: names as in the proto (camel case is
 //! understood as well), bytes as base64, 64-bit integers as strings, defaults left out. Unknown
-//! fields are ignored in requests of etcd, as its gateway does, and refused in requests of
-//! [`OWN_PACKAGE`]: a commit whose condition is misspelt must not be made without it.
+//! fields in requests are ignored, as etcd's gateway does. Messages of [`OWN_PACKAGE`] with unknown
+//! fields are refused: a commit whose condition is misspelt must not be made without it.
 
 use bytes::Bytes;
 use prost::Message;

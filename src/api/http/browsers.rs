@@ -33,8 +33,8 @@ const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 pub struct BrowserPolicy {
     /// Origins such as `https://console.example.com`; `*` is all of them.
     pub allowed_origins: Vec<String>,
-    /// Names of this server, without a port, beside IP addresses and `localhost`; `*` is all of
-    /// them.
+    /// Names of this server, without a port, beside IP addresses, `localhost` and names below it;
+    /// `*` is all of them.
     pub allowed_hosts: Vec<String>,
 }
 

@@ -30,7 +30,8 @@ pub(super) async fn metrics(State(state): State<Arc<HttpState>>, method: Method)
     response
 }
 
-/// Counters of requests for `/metrics` itself, under the names that Go's client library gives them.
+/// Metrics of the requests for `/metrics` itself, under the names that Go's client library gives
+/// them.
 pub(super) struct Scrapes {
     done: IntCounterVec,
     under_way: IntGauge,

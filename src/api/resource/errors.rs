@@ -1,6 +1,6 @@
 //! The one table from errors about resources to gRPC codes and texts (spec: consul §5.3 to §5.14).
 //!
-//! No wildcard arms: a new failure needs a line here.
+//! A new kind of resource error, or of refusal, needs a line here.
 
 use http::HeaderValue;
 use tonic::{Code, Status};

@@ -47,7 +47,7 @@ pub enum Invalid {
         /// The number in the request.
         given: i32,
     },
-    /// The field must be a ULID.
+    /// The field is not a ULID, or it is an owner's uid with lower-case letters.
     #[error("{0} is not valid")]
     NotUlid(&'static str),
     /// A prefix of names has upper-case letters.

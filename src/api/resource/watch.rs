@@ -1,4 +1,5 @@
-//! `WatchList`: a list, its end, then every change.
+//! `WatchList`: a list, its end, then every change that the client may read. A stream that resumes
+//! begins with the end of the list.
 //!
 //! A stream pulls: it buffers no events that its client has not taken. Each change is encoded once
 //! for all streams.

@@ -82,8 +82,8 @@ fn unusable(type_: &Type, code: StatusCode, why: &str) -> Refusal {
 /// # Errors
 ///
 /// 404 for a type that is unknown or not served over HTTP. 403, whether the type exists or not, if
-/// the principal has no right to its resources. 503 if the node cannot read its types, or if the
-/// linearizable check fails.
+/// the principal has no right to its resources or its rights cannot be judged. 503 if the node
+/// cannot read its types, or if the linearizable check fails.
 pub(super) async fn find(node: &Node, ctx: &RequestContext, path: &Path<'_>) -> Result<ServedType, Refusal> {
     let types = node.resources().types().await.map_err(unavailable)?;
     let found = match look_up(&types, path) {

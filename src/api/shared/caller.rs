@@ -31,7 +31,8 @@ const TOKEN: HeaderName = HeaderName::from_static("token");
 /// Header of Consul's clients with a token.
 const CONSUL_TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
 
-/// The headers with credentials. A request that is passed on to another datacenter keeps them.
+/// The headers with a token, or with user and password. A request that is passed on to another
+/// datacenter keeps them.
 pub const CREDENTIALS: [HeaderName; 3] = [TOKEN, CONSUL_TOKEN, header::AUTHORIZATION];
 /// Header of a request that a member of another datacenter has passed on.
 pub const FORWARDED: HeaderName = HeaderName::from_static("headwater-forwarded");

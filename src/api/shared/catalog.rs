@@ -1,5 +1,5 @@
-//! Messages of Consul's catalog: nodes, instances and checks as every face sends them (spec: consul
-//! §2.5, §4).
+//! Protobuf messages of Consul's catalog: nodes, instances and checks, for all faces that send them
+//! (spec: consul §2.5, §4).
 //!
 //! Clients compare these messages field by field, so the specification decides which empty fields
 //! are present. Invariant: a registration is sent whole.

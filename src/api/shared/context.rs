@@ -21,7 +21,7 @@ pub const HEADWATER_INDEX: HeaderName = HeaderName::from_static("headwater-index
 pub const HEADWATER_MIN_INDEX: HeaderName = HeaderName::from_static("headwater-min-index");
 /// On answers to watches of resources and of the catalog, and on those of `headwater.v1.Store`: the
 /// lineage of [`HEADWATER_INDEX`], 16 hexadecimal digits. On a request for such a watch: the
-/// lineage of the index to resume after.
+/// lineage of the index to resume after, or of the minimum index.
 pub const HEADWATER_EPOCH: HeaderName = HeaderName::from_static("headwater-epoch");
 /// On the answer to a lock or a campaign: the fencing token, which is the create revision of the
 /// owner's key.
@@ -75,7 +75,7 @@ pub fn read(
 }
 
 /// The deadline of a stream that has no end of its own, such as a watch: the client's, without an
-/// upper bound. `None` if the client gives none.
+/// upper bound. `None` if the client gives none, or one beyond the clock's range.
 ///
 /// # Errors
 ///

@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 use super::http_metadata;
 
-/// The content type of JSON, in which the gateway answers.
+/// The content type of an answer in JSON.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 #[derive(Serialize)]

@@ -1,4 +1,5 @@
-//! Streams that keep leases alive, of every face: one answer a request, in order (spec: etcd §3.1).
+//! Streams that keep leases alive, for both faces of etcd: one answer a request, in order (spec:
+//! etcd §3.1).
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The message of a key-value pair, `mvccpb.KeyValue`, as every face sends it.
+//! The message of a key-value pair, `mvccpb.KeyValue`, for all faces that send it.
 
 use headwater_proto::pb::mvccpb;
 use headwater_types::KeyValue;

@@ -67,7 +67,7 @@ pub fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
     pb::ServiceConnect { native: connect.native, ..tree(CONNECT, &connect.more_json) }
 }
 
-/// Reads [`proxy`] back: parts that are empty were not registered.
+/// Reads [`proxy`] back. Empty parts are left out of [`Proxy::more_json`].
 pub fn read_proxy(config: pb::ConnectProxyConfig) -> Proxy {
     let mut more = config.clone();
     more.destination_service_name.clear();

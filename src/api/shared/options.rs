@@ -20,8 +20,9 @@ pub struct ApiOptions {
     /// Interval of progress notifications to an idle watcher that asked for them (etcd's
     /// `--watch-progress-notify-interval`).
     pub watch_progress_interval: Duration,
-    /// Time without a leader after which a watch that requires one ends, and every stream of the
-    /// watcher API (etcd: three election timeouts).
+    /// Time without a leader after which a stream that requires one ends (etcd: three election
+    /// timeouts). These require one: a watch that asks for it, every stream of the watcher API, and
+    /// a live stream of the store's API.
     pub leader_loss_timeout: Duration,
     /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
     pub max_request_bytes: usize,
@@ -37,7 +38,7 @@ impl ApiOptions {
         self.max_request_bytes + REQUEST_OVERHEAD_BYTES
     }
 
-    /// Largest JSON of one message, bytes: every message that gRPC accepts fits, with its bytes in
+    /// Largest JSON of one message, bytes: twice that of gRPC, because keys and values are in
     /// base64.
     pub fn json_bytes_max(&self) -> usize {
         2 * self.message_bytes_max()

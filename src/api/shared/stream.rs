@@ -68,8 +68,8 @@ pub trait StreamService: Send + 'static {
     /// for a method that takes one request: that request opens the stream.
     type Request: Send + 'static;
 
-    /// Turns of the driver's loop from one check for a request to the next, in a stream that always
-    /// has something to send. Each check takes the lock of the whole connection.
+    /// Rounds of the driver's loop from one check for a request to the next, in a stream that
+    /// always has something to send. Each check takes the lock of the whole connection.
     const TURNS_PER_REQUEST_CHECK: usize = 1;
 
     /// The status at the end of the stream.
@@ -120,7 +120,8 @@ struct Queued {
 
 /// Frames that the client has not taken yet.
 pub struct Outbox {
-    /// The oldest frame. Kept apart, because most turns push one frame and need no queue.
+    /// The oldest frame. Kept apart, because most calls of [`advance`](StreamService::advance) push
+    /// one frame and need no queue.
     first: Option<Queued>,
     /// Empty while `first` is empty.
     rest: VecDeque<Queued>,
@@ -245,9 +246,9 @@ pub struct Driver<S: StreamService> {
     node: Node,
     session: Arc<Session>,
     out: Outbox,
-    /// `None` once the client has closed its side.
+    /// `None` for a stream without further requests, and once the client has closed its side.
     requests: Option<Streaming<S::Request>>,
-    /// Turns since the last check for a request.
+    /// Rounds of the loop since the last check for a request.
     turns: usize,
     /// Resolves when the node stops.
     closing: BoxFuture<'static, ()>,

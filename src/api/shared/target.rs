@@ -139,8 +139,9 @@ impl Target {
     }
 }
 
-/// Reads a target of the store's API. It may be recursive in every space. `children=false` stands
-/// for the entity alone, and `/?recursive=true` for everything: a target for each space.
+/// Reads a target of the store's API: by default an entity and the entities one level below it.
+/// With `children=false` it is the entity alone. With `recursive=true`, which every space takes, it
+/// is the entity and everything below. `/?recursive=true` is everything: a target for each space.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! The table from the errors of `Read` and `History` to gRPC codes and texts. `Commit` has a table
 //! of its own.
 //!
-//! No wildcard arms: a new failure needs a line here.
+//! A new kind of [`StoreError`] needs a line here.
 
 use tonic::{Code, Status};
 

@@ -1,6 +1,6 @@
 //! The one table from errors of a subscription to gRPC codes (spec: consul §1.10, §1.11).
 //!
-//! No wildcard arms: a new failure needs a line here.
+//! A new kind of [`Failure`] needs a line here.
 
 use tonic::{Code, Status};
 

@@ -15,8 +15,8 @@ const SERVICE_HEALTH: u32 = 10;
 /// Number of the field `Event.Service`.
 const SERVICE: u32 = 12;
 
-/// The payload of an event as a field of `Event`, encoded. Empty for nodes and tables: no topic of
-/// this face has them.
+/// The payload of an event, encoded as the field of `Event` that carries it. Empty for an event
+/// about a node or a table: no topic of this face has such events.
 pub(super) fn encoded(event: &CatalogEvent, datacenter: &str) -> Bytes {
     let op = match event.op {
         CatalogOp::Register => PbOp::Register,

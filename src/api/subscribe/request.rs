@@ -18,7 +18,8 @@ pub(super) enum Invalid {
     /// The topic is one of Consul's, but is not served.
     #[error("topic {0} is not served: subscribe to ServiceHealth, ServiceHealthConnect or ServiceList")]
     OtherTopic(&'static str),
-    /// The request has neither a key nor the wildcard.
+    /// The subject of the request is neither a key nor the wildcard. A request without any subject
+    /// and key means the whole topic instead.
     #[error(
         "either WildcardSubject or NamedSubject.Key is required: name a service, or ask for the whole topic by WildcardSubject \
          (or, without either of them, by an empty Key)"

@@ -35,8 +35,8 @@ pub(super) struct EventStream {
     /// Whether the client must replace its state, and `NewSnapshotToFollow`, which tells it so, is
     /// not sent yet.
     starts_over: bool,
-    /// Payloads of a list that is sent in as few messages as possible; `None` if each payload is a
-    /// message.
+    /// Payloads of a list that is sent in as few messages as possible; `None` if each row of the
+    /// list is a message.
     gathered: Option<PayloadBuffer>,
     encode: Encode,
     reader: Reader,

@@ -1,6 +1,6 @@
 //! The one table from errors of watches to gRPC codes and texts (spec: watcher §2).
 //!
-//! No wildcard arms: a new failure needs a line here.
+//! A new kind of [`Failure`] or [`EntityError`] needs a line here.
 
 use tonic::{Code, Status};
 

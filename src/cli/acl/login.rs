@@ -39,8 +39,9 @@ pub(super) async fn login(args: LoginArgs, cluster: &Cluster, out: WriteOut) -> 
     show::done(&format!("token {} written", token["AccessorID"].as_str().unwrap_or_default()), out)
 }
 
-/// Writes a file that its owner alone can read, in place of an earlier one. Refuses a link, a pipe
-/// and a device: the new file would take its place.
+/// Writes a file that its owner alone can read, in place of an earlier one. Refuses a path that has
+/// something other than a regular file, such as a link or a device: the new file would take its
+/// place.
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(std::io::Error::other("not a regular file"));

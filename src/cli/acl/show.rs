@@ -1,5 +1,5 @@
-//! How tokens, policies, roles, methods and rules are printed: a line for each field, as `consul
-//! acl` prints them, or JSON.
+//! How tokens, policies, roles, methods and rules are printed: as lines of fields and values in the
+//! manner of `consul acl`, or as JSON.
 
 use std::io::Write;
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 use crate::error::CliError;
 use crate::output::{WriteOut, print_json};
 
-/// Fields that are printed first, in this order.
+/// Fields that are printed before all others, in this order.
 const FIRST: [&str; 6] = ["AccessorID", "SecretID", "ID", "Name", "TemplateName", "Description"];
 /// Fields that are printed in JSON alone.
 const LEFT_OUT: [&str; 3] = ["Hash", "CreateIndex", "ModifyIndex"];
 
-/// Prints one object.
+/// Prints one object; nothing for any other value. As JSON, prints `value` itself.
 pub(super) fn one(value: &Value, out: WriteOut) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match out {
@@ -77,8 +77,8 @@ fn lines(out: &mut impl Write, members: &Map<String, Value>) -> Result<(), CliEr
     Ok(())
 }
 
-/// A value in one line. An object with texts `ID` and `Name` (a link) is `ID - Name`; the parts of
-/// other objects and of lists are separated by commas.
+/// A value as a short text. An object with texts `ID` and `Name` (a link) is `ID - Name`; the parts
+/// of other objects and of lists are separated by commas.
 fn short(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -61,8 +61,8 @@ pub(super) async fn run(args: AuthArgs, cluster: &Cluster, client: &ClientArgs) 
     }
 }
 
-/// Enables authentication. As etcdctl does, grants the role root to the user root if that is
-/// missing; also makes the role if there is none.
+/// Enables authentication. If the user root lacks the role root, grants it first, as etcdctl does;
+/// also makes the role if there is none.
 async fn enable(cluster: &Cluster) -> Result<Option<pb::ResponseHeader>, CliError> {
     loop {
         let call = async |a: headwater_client::Attempt| a.auth().auth_enable(a.request(pb::AuthEnableRequest {})).await;
@@ -97,7 +97,7 @@ fn done(
     }
 }
 
-/// Prints the names in `list`, one a line. As JSON, prints `list` itself.
+/// Prints the names in `list`, one a line or as a table. As JSON, prints `list` itself.
 fn names(out: &mut impl Write, format: WriteOut, list: &json::Named<'_>) -> Result<(), CliError> {
     match format {
         WriteOut::Json => output::print_json(out, list),

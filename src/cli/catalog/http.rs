@@ -13,7 +13,7 @@ use crate::connect::Cluster;
 use crate::error::CliError;
 use headwater_client::{Attempt, Repeat};
 
-/// Characters that are encoded in a path or a query.
+/// Characters that [`encode`] encodes: all but ASCII letters, digits and `-._~`.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A request. Callers encode the path; [`get`](Self::get) encodes the values of its query.
@@ -82,7 +82,8 @@ impl Call {
     }
 }
 
-/// The gRPC status that corresponds to an HTTP one: the rules for retries are those of gRPC calls.
+/// The gRPC status for an answer with an HTTP status other than 200: calls are repeated by the
+/// rules for gRPC statuses. `text` is the body of the answer.
 fn refused(status: StatusCode, text: &str) -> Status {
     match status {
         StatusCode::SERVICE_UNAVAILABLE if text == "No cluster leader" => Status::unavailable("no leader"),

@@ -170,8 +170,8 @@ fn said(out: &mut impl std::io::Write, text: &str) -> Result<(), CliError> {
     Ok(writeln!(out, "{text}")?)
 }
 
-/// Body of the registration of `args` at the node `on`. `SkipNodeUpdate` keeps an existing node
-/// that the arguments do not describe as it is.
+/// Body of the registration of `args` at the node `on`. Sets `SkipNodeUpdate`, which leaves an
+/// existing node unchanged, unless the arguments describe the node.
 fn body(args: &RegisterArgs, on: &TargetNode) -> Value {
     let node = &on.name;
     let mut body = json!({ "Node": node, "Address": on.address, "SkipNodeUpdate": on.is_left_alone });
@@ -236,8 +236,8 @@ pub(crate) async fn deregister(args: DeregisterArgs, cluster: &Cluster, client: 
     }
 }
 
-/// The reason if `node` has nothing that `args` would remove, as a text with a hint; `None` if it
-/// has. Needed because the server accepts the removal of an absent row.
+/// The error text if `node` has nothing that `args` would remove; `None` if it has something.
+/// Needed because the server accepts the removal of an absent row.
 async fn nothing_to_remove(args: &DeregisterArgs, node: &str, cluster: &Cluster) -> Result<Option<String>, CliError> {
     let whole = Call::get(&format!("/v1/catalog/node/{}", encode(node)), &[]).send(cluster).await?;
     if whole["Node"].is_null() {

@@ -88,9 +88,9 @@ async fn listen(name: &str, cluster: &Cluster, format: WriteOut) -> Result<(), C
     keep_open(cluster, async |attempt, contact| follow(attempt, name, &mut seen, contact, format).await).await
 }
 
-/// Prints each leader that one endpoint reports and that is newer than the revision `seen`, which
-/// moves along. Returns the reason to try the next endpoint; an error if every endpoint would
-/// refuse.
+/// Prints each leader that one endpoint reports. Skips a leader whose key was last changed at the
+/// revision `seen` or before; `seen` becomes that of the last printed one. Returns the reason to
+/// try the next endpoint; an error if every endpoint would refuse.
 async fn follow(
     attempt: &Attempt,
     name: &str,

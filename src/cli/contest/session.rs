@@ -1,7 +1,7 @@
 //! The lease that a lock or a leadership depends on, and the calls of its contender.
 //!
-//! Owns the calls that wait for their turn. Knows neither locks nor elections. Invariant: the
-//! session counts as over as soon as the lease may have ended ([`HeldLease`]).
+//! Owns the calls that wait in a queue. Knows neither locks nor elections. Invariant: a [`Session`]
+//! counts as over as soon as its lease may have ended ([`HeldLease`]).
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -17,11 +17,12 @@ use headwater_proto::pb::etcdserverpb::watch_create_request::FilterType;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater_proto::pb::etcdserverpb::{RangeRequest, WatchCreateRequest, WatchRequest};
 
-/// Pause after every endpoint has failed.
+/// Pause after a round in which all endpoints failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Error texts of a server for a contender that has lost its key.
 const KEY_LOST: [&str; 2] = ["mutex: session is expired", "election: not leader"];
 
+/// A lease that was granted for one lock or leadership. Not a session of Consul or of a stream.
 pub(super) struct Session<'a> {
     cluster: &'a Cluster,
     lease: HeldLease<'a>,
@@ -43,8 +44,9 @@ impl<'a> Session<'a> {
         self.lease.keep().await;
     }
 
-    /// Makes `call`, which waits for the session's turn, until an endpoint answers or refuses it. A
-    /// repeated call keeps the contender's position in the queue, unless its key was removed.
+    /// Repeats `call`, which waits for the lock or the leadership, until an endpoint answers or
+    /// refuses it. A repeated call keeps the contender's position in the queue, unless its key was
+    /// removed.
     pub(super) async fn contend<T>(
         &self,
         call: impl AsyncFn(Attempt) -> Result<Response<T>, Status>,
@@ -58,8 +60,9 @@ impl<'a> Session<'a> {
         Ok(self.cluster.endpoints().call_until_answered(RETRY_PAUSE, call).await?.into_inner())
     }
 
-    /// Returns when `key`, which existed at `revision`, has been removed, by hand for example. Does
-    /// not return while no endpoint answers: [`keep`](Self::keep) notices that the lease ends.
+    /// Returns when `key`, which existed at `revision`, has been removed, by another client for
+    /// example. Does not return while no endpoint answers: [`keep`](Self::keep) notices that the
+    /// lease ends.
     pub(super) async fn removed(&self, key: Bytes, revision: i64) {
         let from = AtomicI64::new(revision + 1);
         loop {

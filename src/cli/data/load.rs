@@ -14,7 +14,7 @@ use crate::output::{self, WriteOut};
 use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::PutRequest;
 
-/// Time for which a put is repeated while no endpoint answers: longer than any election.
+/// Time after which a put that no endpoint answers is no longer repeated. An election takes less.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 

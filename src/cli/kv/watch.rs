@@ -2,7 +2,8 @@
 //! a repetition.
 //!
 //! Owns the start revision of the next attempt. Invariant: it is one past the last revision that
-//! was printed, or that the server has reported as complete. Before any, it is the requested one.
+//! was printed, or that the server has reported as complete. Before that it is the requested one;
+//! for 0, one past the revision at which the watch was created.
 
 use std::io::Write;
 
@@ -18,10 +19,10 @@ use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
 use headwater_proto::pb::mvccpb::event::EventType;
 
-/// Text of a server if the requested past was compacted.
+/// Error text for a start revision that was compacted, if the server gives no reason.
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 
-/// Text of a server that does not know the user's token.
+/// Part of the error text of a server that does not know the user's token.
 pub(crate) const STALE_TOKEN: &str = "invalid auth token";
 
 /// Print changes of a key or a range of keys as they happen

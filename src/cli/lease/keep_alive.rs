@@ -10,7 +10,7 @@ use crate::output::{self, WriteOut, json};
 use headwater_client::Attempt;
 use headwater_proto::pb::etcdserverpb::LeaseKeepAliveResponse;
 
-/// Pause after every endpoint has failed.
+/// Pause after a round in which all endpoints failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) async fn run(id: i64, once: bool, cluster: &Cluster, format: WriteOut) -> Result<(), CliError> {

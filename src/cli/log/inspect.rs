@@ -46,12 +46,12 @@ impl InspectArgs {
     }
 }
 
-/// The entries to print: the first ones of the range of `--from` and `--to`, else the last ones of
-/// the log.
+/// The entries to print: the first ones of the range of `--from` and `--to`, or without a range the
+/// last ones of the log. Their number is bounded by `--limit`.
 struct Chosen<'a> {
     args: &'a InspectArgs,
     entries: VecDeque<Entry>,
-    /// Entries of the range, or of the log, that are not printed, count.
+    /// Number of entries of the range, or without a range of the log, that are not printed.
     left_out: u64,
 }
 

@@ -97,9 +97,9 @@ pub(super) async fn run(args: ApplyArgs, cluster: &Cluster, client: &ClientArgs)
     printer.map_or(Ok(()), super::show::Printer::finish)
 }
 
-/// Adds to a refusal the position of the resource in its file, the number `done` of resources
-/// applied before, and advice where there is some. An indeterminate error gets the first two; any
-/// other stays as it is.
+/// Adds to a refusal the file and line of the resource, the number `done` of resources applied
+/// before, and advice where there is some. An indeterminate error gets no advice; any other error
+/// stays as it is.
 fn explain(error: CliError, wanted: &Planned, done: usize, all: usize) -> CliError {
     let head = format!("{}: {}", wanted.at(), wire::name(&wanted.resource.id));
     let progress = match done {
@@ -168,8 +168,8 @@ fn keep_marks(stored: &pbresource::Resource, resource: &mut pbresource::Resource
     }
 }
 
-/// The fields of a resource that a manifest can set, for comparing. An owner is compared by name:
-/// the server fills in its uid.
+/// Metadata, owner and data of a resource, for comparing. The owner is without its uid: the server
+/// fills it in.
 fn comparable(resource: &pbresource::Resource, catalogue: &Catalogue) -> Value {
     let id = wire::id_from_pb(resource.id.as_ref());
     let data = wire::data_from_pb(resource).map(|any: Any| {

@@ -15,7 +15,7 @@ use headwater_proto::pb::{PUBLIC_DESCRIPTORS, headwater_v1, pbresource, struct_t
 use headwater_schema::{SchemaError, TypeSchema};
 use headwater_types::resource::{ResourceType, Rule, Scope, Type, builtin_registrations};
 
-/// Page size of a list, resources: the types of a cluster may be too many for one message.
+/// Resources in one page of a list.
 pub(super) const PAGE_SIZE: usize = 500;
 
 /// A type of resources, with the schema of its data.

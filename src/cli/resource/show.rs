@@ -117,7 +117,8 @@ struct ShownCondition {
 pub(crate) enum Data {
     /// Data as JSON, by its registered type.
     Known(JsonData),
-    /// Data of a type that is not registered, or that does not fit its current registration.
+    /// Data of a type that is not registered or cannot be used, or that does not fit the current
+    /// registration.
     Opaque(Any),
 }
 
@@ -240,7 +241,8 @@ impl<'a, W: Write> Printer<'a, W> {
         Ok(())
     }
 
-    /// Prints the table, which needs all rows for its column widths, and flushes.
+    /// Flushes, and prints the table before if that is the format: it needs all rows for its column
+    /// widths.
     pub(super) fn finish(mut self) -> Result<(), CliError> {
         if self.output == Output::Table {
             print_table(&mut self.out, HEADER, self.rows)?;

@@ -98,7 +98,7 @@ impl Progress {
     }
 
     /// Records an event, and returns whether it must be printed. It must not if it was printed
-    /// before the stream broke.
+    /// before the stream broke, or is the end of a list in a stream that began after a position.
     fn take(&mut self, event: &pbresource::WatchEvent) -> bool {
         self.is_given = false;
         self.position.saw(event);

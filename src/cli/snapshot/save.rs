@@ -149,7 +149,8 @@ fn asked(attempt: &Attempt) -> Request<SnapshotRequest> {
     request
 }
 
-/// Opens a stream at the first endpoint that answers. Returns its name and the stream.
+/// Opens a stream at the first endpoint that accepts the call. Returns the name of the endpoint,
+/// and the stream.
 async fn open(cluster: &Cluster) -> Result<(String, Streaming<SnapshotResponse>), CliError> {
     let endpoints = cluster.endpoints();
     let mut tried = Vec::new();
@@ -178,7 +179,7 @@ enum Broken {
 }
 
 /// Writes the stream to `part`, durably, and compares it with the checksum that ends it. Returns
-/// the length in bytes, with the checksum.
+/// the length in bytes, the checksum included.
 async fn fetch(mut stream: Streaming<SnapshotResponse>, part: &Path, with_lines: bool) -> Result<u64, Broken> {
     let mut file = FileWriter::create(part).map_err(Broken::File)?;
     let mut checksum = Trailing::default();
@@ -230,8 +231,8 @@ impl Trailing {
     }
 }
 
-/// Reads and verifies the written file, which must have `bytes` bytes. `None` if it is the backup
-/// of another server, such as etcd.
+/// Reads and verifies the written file, which must have `bytes` bytes. `None`, for any length, if
+/// it is not a backup of Headwater, such as one of etcd.
 fn check(part: &Path, bytes: u64) -> Result<Option<Summary>, CliError> {
     match backup::inspect(part) {
         Ok(verified) if verified.total_bytes == bytes => Ok(Some(Summary::from(&verified))),

@@ -1,8 +1,8 @@
 //! Client of the resource service for reconcilers, over [`Endpoints`].
 //!
 //! Invariant: a write is sent a second time only if it was certainly not carried out, or if a
-//! repetition leaves the same behind. Otherwise it fails with a code of [`Error::Status`], and the
-//! next reconciliation reads the outcome.
+//! repetition leaves the same behind. Otherwise it fails with one of the codes that
+//! [`Error::Status`] lists, and the next reconciliation reads the outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub enum Error {
     /// `DEADLINE_EXCEEDED`, `CANCELLED`, `INTERNAL` or `UNKNOWN`.
     #[error("{}: {}", .0.code(), .0.message())]
     Status(#[from] Box<Status>),
-    /// An error that the controller itself made.
+    /// An error of a reconciler's own.
     #[error("{0}")]
     Other(String),
 }
@@ -58,8 +58,10 @@ impl Error {
         }
     }
 
-    /// Whether the stored state has changed since the caller read it: the resource has another
-    /// version or uid, or its type was registered again. The caller should read the resource again.
+    /// Whether the code is `ABORTED` or `FAILED_PRECONDITION`. A write or deletion gets one of them
+    /// if the stored resource has another version or uid than the given one, if it was deleted, or
+    /// if its type was registered again. The caller should then read the resource again. Other
+    /// errors have these codes too, for example that a list is too old for its next page.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self.code(), Some(Code::Aborted | Code::FailedPrecondition))
@@ -187,8 +189,7 @@ impl Client {
     /// [`Error::Status`].
     pub async fn delete(&self, id: &pbresource::Id, version: &str) -> Result<(), Error> {
         let request = pbresource::DeleteRequest { id: Some(id.clone()), version: version.to_owned() };
-        // A uid names one incarnation of the resource: it is deleted once, however often it is
-        // asked for.
+        // A uid names one life of the resource: it is deleted once, however often it is asked for.
         let repeat = if id.uid.is_empty() { Repeat::Harmful } else { Repeat::Harmless };
         let call = async |a: Attempt| a.resources().delete(a.request(request.clone())).await;
         self.call(repeat, call).await?;

@@ -14,7 +14,7 @@ use headwater_proto::pb::v3electionpb::CampaignRequest;
 
 /// Time to live of a leadership that is not kept alive, seconds.
 const TTL_SECONDS: i64 = 10;
-/// Pause after every endpoint has failed.
+/// Pause after a round in which all endpoints failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// A candidate of the election, with the lease of its key. It leads after
@@ -53,7 +53,8 @@ impl<'a> Candidate<'a> {
         self.lease.keep().await;
     }
 
-    /// Ends the lease and with it the leadership, so that another instance may lead at once.
+    /// Revokes the lease, which ends the leadership, so that another instance may lead at once. If
+    /// that fails, both end by themselves.
     pub(super) async fn resign(self) {
         // After its time to live the lease has ended without this.
         match tokio::time::timeout(self.lease.ttl(), self.lease.revoke()).await {

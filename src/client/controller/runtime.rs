@@ -21,9 +21,11 @@ const ELECTION_PAUSE: Duration = Duration::from_millis(500);
 /// Result of a reconciler that has handled a resource: the time of the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The next call follows a change of the resource or of a watched resource that maps to it.
+    /// The next call follows a change of the resource or of a watched resource that maps to it, or
+    /// a new leadership.
     Done,
-    /// The next call follows after this time at the latest, even if nothing changes.
+    /// As [`Done`](Self::Done), but the resource is queued again after this time even if nothing
+    /// changes.
     Again(Duration),
 }
 

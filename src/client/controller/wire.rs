@@ -62,12 +62,12 @@ pub fn data_from_pb(resource: &pbresource::Resource) -> Option<Any> {
     Some(Any { type_url: data.type_url.clone(), value: data.value.clone().into() })
 }
 
-/// The id of a message without its uid: it names any incarnation of the resource.
+/// The id of a message without its uid: it matches the resource with any uid.
 pub fn id_without_uid(id: Option<&pbresource::Id>) -> ResourceId {
     ResourceId { uid: String::new(), ..id_from_pb(id) }
 }
 
-/// Whether both are versions of one kind, so that their resources share one space of names.
+/// Whether both are versions of one kind: their resources share names.
 pub fn is_same_kind(one: &Type, other: &Type) -> bool {
     one.group == other.group && one.kind == other.kind
 }
@@ -107,7 +107,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The position after an index that the caller has stored; the beginning without one.
+    /// The position after an index that the caller has stored. `None`: a watch begins with a list.
     pub fn after(index: Option<u64>) -> Self {
         Self { index, epoch: None }
     }

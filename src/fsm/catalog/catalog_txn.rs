@@ -71,8 +71,8 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
         }
     }
 
-    /// Begins the operation `number` of a commit: rows that are staged from now on carry this
-    /// number.
+    /// Begins the operation `number` of a commit: nodes, instances and checks that are staged from
+    /// now on carry this number.
     pub(crate) fn begin_operation(&mut self, number: u32) {
         (self.nodes.operation, self.services.operation, self.checks.operation) = (number, number, number);
     }

@@ -17,7 +17,7 @@ use headwater_types::commit::{CommitCondition, CommitEntity, CommitFault, Condit
 use headwater_types::resource::resource_key;
 use headwater_types::{KeyRange, LogIndex, Refusal};
 
-/// Reason why a condition is not met, or cannot be judged because the disk failed.
+/// Reason why a condition does not hold or cannot be judged; `Failed` if the disk failed.
 enum Unmet {
     Fault(ConditionFault),
     Failed(StorageError),
@@ -35,7 +35,8 @@ impl From<ConditionFault> for Unmet {
     }
 }
 
-/// Judges the conditions of a commit at `index`. `None` if all hold, else the first that does not.
+/// Judges the conditions of a commit at `index`. `None` if all hold, else the fault of the first
+/// that does not hold or cannot be judged.
 pub(super) fn judge(
     txn: &WriteTxn<'_>,
     index: LogIndex,
@@ -120,7 +121,8 @@ fn test_entity(
 }
 
 /// Log index of the last change of an entity that exists, without removals of checks. `None` if it
-/// is absent, and for an entity that is a set of others.
+/// is absent, for a deadline of the store, and for an entity that is a set of others. A lease has
+/// the index of its grant.
 fn last_change(txn: &WriteTxn<'_>, entity: &CommitEntity) -> Result<Option<LogIndex>, StorageError> {
     Ok(match entity {
         CommitEntity::Key(key) => txn.lookup(Table::Kv, key, NEWEST)?.map(|version| version.index),
@@ -149,7 +151,7 @@ fn last_change(txn: &WriteTxn<'_>, entity: &CommitEntity) -> Result<Option<LogIn
 }
 
 /// Log index of the newest change of an entity, or of anything below it, removals included; zero if
-/// there is none.
+/// there is none, and for a lease.
 fn newest_change(txn: &WriteTxn<'_>, entity: &CommitEntity, budget: &mut ReadBudget) -> Result<LogIndex, Unmet> {
     let mut newest = Newest { txn, budget, index: LogIndex::ZERO };
     let on_node = |node: &str| KeyRange::prefix(on_node_key(node, ""));
@@ -195,8 +197,8 @@ struct Newest<'a, 'db> {
 }
 
 impl Newest<'_, '_> {
-    /// Looks at the newest change of each record of the table in `range`, removals included. A
-    /// fault if the read budget does not suffice.
+    /// Looks at the newest change of each key of the table in `range`, removals included. A fault
+    /// if the read budget does not suffice.
     fn of(&mut self, table: Table, range: &KeyRange) -> Result<(), Unmet> {
         self.each(table, range, |_| Ok(true))
     }

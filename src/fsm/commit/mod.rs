@@ -83,8 +83,9 @@ fn repeat(key: &CommitKey, kept: KeptCommit) -> CommitOutcome {
     }
 }
 
-/// Keeps a commit with its idempotency key, and removes kept ones that are too old. Does nothing
-/// without a key. Returns `results`, or the fault that too many keys are kept.
+/// Removes a bounded number of kept commits that are too old, then keeps this one with its
+/// idempotency key. Does nothing without a key. Returns `results`, or the fault that too many keys
+/// are kept.
 fn keep(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,

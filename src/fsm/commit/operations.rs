@@ -130,7 +130,8 @@ impl Run<'_, '_> {
         Ok(None)
     }
 
-    /// The catalog, then sessions and Consul's keys, which depend on it.
+    /// Runs the operations on the catalog, then those on sessions and Consul's keys, which depend
+    /// on it.
     fn staged(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
         let is_staged = |operation: &FaceOp<'_>| match operation {
             FaceOp::Catalog(_) | FaceOp::ConsulKv(_) | FaceOp::SessionDestroy(_) => true,

@@ -135,7 +135,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
         paths.iter().try_for_each(|path| self.remove(path))
     }
 
-    /// Stages a key. Sets the log indexes of its creation and of its last change.
+    /// Stages a key, and returns it with the log indexes of its creation and of its last change.
     pub(super) fn write(&mut self, mut entry: KvEntry) -> Result<KvEntry, StorageError> {
         let index = self.index;
         let slot = self.slot(&entry.path)?;

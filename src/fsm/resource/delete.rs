@@ -32,9 +32,9 @@ pub(super) fn apply(
     Ok(Some(ResourceOutcome::Deleted(deletion)))
 }
 
-/// Deletes a resource and writes its tombstone. A held one ([`is_held`]) is marked for deletion
-/// instead, with the time `now`; if it is marked already, nothing happens. A tombstone gets no
-/// tombstone.
+/// Deletes a resource and writes its tombstone. Refuses a default unit, and a type that resources
+/// have. A held one ([`is_held`]) is marked for deletion instead, with the time `now`; if it is
+/// marked already, nothing happens. A tombstone gets no tombstone.
 pub(super) fn delete_one(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,

@@ -12,7 +12,7 @@ use headwater_types::limits::RESOURCE_CASCADE_JUDGED_MAX;
 use headwater_types::resource::{ResourceCommand, ResourceId, resource_key};
 use headwater_types::{Access, KeyRange, Rights, Space};
 
-/// Keys that are loaded together, count.
+/// Children of an owner that are loaded together, count.
 const BATCH: usize = 256;
 
 /// Whether `rights` permit the command in `state`.

@@ -194,7 +194,8 @@ fn tokens_are_told_and_end_with_their_user() {
 }
 
 /// A store with keys and two leases, and the user `u` with rights to read `r*`, to write `w*`, and
-/// to both on `b*`. The lease 1 holds `w1`; the lease 2 holds `w2` and the foreign `x`.
+/// to do both on `b*`. `w1` is attached to lease 1; `w2` and the foreign `x` are attached to lease
+/// 2. Authentication is on.
 fn guarded() -> TestBed {
     let mut bed = with_root();
     bed.grant(1);

@@ -16,7 +16,7 @@ pub(super) struct TestBed {
     // Declared first, so that it is closed before its directory is removed.
     pub(super) store: StateStore,
     pub(super) dir: TempDir,
-    /// Log index of the next entry.
+    /// Log index of the next log entry.
     pub(super) next: u64,
 }
 
@@ -52,7 +52,7 @@ impl TestBed {
         self.reopened_with(options())
     }
 
-    /// Closed and opened again with other options.
+    /// As [`reopened`](Self::reopened), with other options.
     pub(super) fn reopened_with(self, options: StateOptions) -> Self {
         let Self { dir, store, next } = self;
         drop(store);
@@ -117,12 +117,12 @@ impl TestBed {
         crate::read_txn(&self.store.current().view().unwrap(), txn).unwrap()
     }
 
-    /// All pairs of the current state.
+    /// All live pairs.
     pub(super) fn pairs(&self) -> Vec<String> {
         show_all(&self.range(&RangeQuery::new(KeyRange::all())).unwrap().kvs)
     }
 
-    /// All pairs at a revision.
+    /// All pairs that were live at a revision.
     pub(super) fn pairs_at(&self, revision: i64) -> Result<Vec<String>, Refusal> {
         let query = RangeQuery { at: at(revision), ..RangeQuery::new(KeyRange::all()) };
         Ok(show_all(&self.range(&query)?.kvs))
@@ -149,7 +149,8 @@ impl TestBed {
         self.store.current().view().unwrap().state_hash().unwrap()
     }
 
-    /// Reclaims everything, in steps of `limit`. Returns the number of removed entries.
+    /// Reclaims all history below the compaction point, in steps of `limit`. Returns the number of
+    /// removed versions.
     pub(super) fn reclaim(&self, limit: usize) -> usize {
         let mut removed = 0;
         loop {
@@ -237,7 +238,7 @@ pub(super) fn compare(key: impl AsRef<[u8]>, op: CompareOp, target: CompareTarge
     Compare { range: span(key, ""), op, target }
 }
 
-/// Holds if the key exists.
+/// A compare that holds if the key exists.
 pub(super) fn exists(key: impl AsRef<[u8]>) -> Compare {
     compare(key, CompareOp::Greater, CompareTarget::Version(0))
 }

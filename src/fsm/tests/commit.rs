@@ -164,7 +164,7 @@ pub(super) fn same(first: u32, second: u32) -> CommitFault {
     CommitFault::SameEntity { first, second }
 }
 
-/// One operation of each face, in a state with a lease 8 and a session `old`.
+/// One operation of each kind, for the state of [`prepared`].
 pub(super) fn of_all_faces() -> Vec<Command> {
     vec![
         attached("a", 7),

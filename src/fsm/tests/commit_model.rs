@@ -14,7 +14,7 @@ use headwater_types::commit::{
 };
 use headwater_types::{Command, Commit, CommitOutcome, LeaseRevoke, LogIndex, Outcome, Refusal};
 
-/// Commits, as the model keeps them.
+/// The part of the model for commits: those that are kept, and the changes that conditions look at.
 #[derive(Clone, Default)]
 pub(super) struct Commits {
     kept: BTreeMap<[u8; 16], KeptCommit>,

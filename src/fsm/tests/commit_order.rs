@@ -82,7 +82,7 @@ const PATHS: [&str; 3] = ["a", "a/1", "b"];
 const SESSIONS: [&str; 3] = ["s0", "s1", "s2"];
 const CHECKS: [&str; 2] = ["c0", "c1"];
 
-/// A registration of a node, and of one instance and one check if they are given.
+/// Random registrations of a node, some with an instance, some with a check.
 fn registration() -> impl Strategy<Value = Command> {
     let row = (0..NODES.len(), prop::sample::select(vec!["", "U", "V"]), 0..2u8);
     let service = prop::option::of((prop::sample::select(vec!["web", "db"]), 0..2u8, any::<bool>()));
@@ -177,7 +177,8 @@ fn visible(bed: &TestBed) -> Vec<String> {
     seen
 }
 
-/// Whether the state shows the effect of `operation`.
+/// Whether the state shows the effect of `operation`. True for operations that only check, and for
+/// those that these tests do not make.
 fn has_effect(bed: &TestBed, operation: &Command) -> bool {
     let db = bed.store.current();
     let view = db.view().unwrap();
@@ -226,7 +227,8 @@ fn has_effect(bed: &TestBed, operation: &Command) -> bool {
     }
 }
 
-/// Nodes, instances, checks, sessions and locks, with a key that is attached to a lease.
+/// Commands that make nodes, instances, checks, sessions and locks, and a key that is attached to a
+/// lease.
 fn furnished() -> Vec<Command> {
     let check = |id: &str, of: &str| Check {
         node: "n1".to_owned(),

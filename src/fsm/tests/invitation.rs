@@ -14,7 +14,7 @@ use headwater_types::{
     NewInvitation, Outcome, Proposal, Refusal, Term, TokenHash, Version, VersionChange,
 };
 
-/// Life of most invitations here, milliseconds.
+/// Unix time at which most invitations here expire, milliseconds.
 const LIFE_MS: u64 = 1000;
 
 fn hash(number: u8) -> TokenHash {
@@ -207,11 +207,11 @@ fn invitations_begin_with_their_version_and_end_with_it() {
     assert_eq!(ids(&bed), [0; 0], "an older program could not read them");
 }
 
-/// The rules once more, in the simplest way.
+/// The rules once more, in the simplest way, without bounds and without nodes that have joined.
 #[derive(Clone, Default)]
 pub(super) struct Model {
     stored: BTreeMap<u64, NewInvitation>,
-    /// Incarnations by invitation.
+    /// Incarnations of the nodes that used an invitation, by its id.
     uses: BTreeMap<u64, Vec<u64>>,
 }
 
@@ -266,7 +266,7 @@ impl Model {
         self.uses.remove(&id);
     }
 
-    /// Removes everything, as a lower cluster version does.
+    /// Removes everything, as a downgrade does.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,5 +1,5 @@
-//! Tests of every rule of this layer, by table, on a real database. One file a command, as in the
-//! code.
+//! Tests of the rules of this layer, most of them by table, on a real database. Most files are
+//! about one command, as in the code.
 
 mod acl;
 mod alarm;

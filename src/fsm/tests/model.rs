@@ -1,5 +1,5 @@
-//! A second implementation of the rules, in the simplest way: maps that are copied for every
-//! revision.
+//! A second implementation of the rules of most commands, in the simplest way: maps that are copied
+//! for every revision.
 //!
 //! It shares only the vocabulary with the code under test.
 

@@ -47,7 +47,8 @@ fn happen(mut bed: TestBed, between: Between) -> TestBed {
     bed
 }
 
-/// Checks that every read result equals the model's.
+/// Checks that the head, the leases, all keys at each revision and the results of `queries` equal
+/// the model's.
 fn assert_equal(bed: &TestBed, model: &Model, queries: &[RangeQuery]) {
     let head = bed.store.current().head();
     assert_eq!(head.revision.get(), model.revision);

@@ -7,7 +7,7 @@ use headwater_types::{
     SortOrder, SortTarget, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
-/// The answer of a transaction, one line per operation.
+/// The answer of a transaction: a line for the result of the compares, then one for each response.
 fn show_done(done: &TxnDone) -> Vec<String> {
     let mut out = vec![if done.succeeded { "yes" } else { "no" }.to_owned()];
     for response in &done.responses {

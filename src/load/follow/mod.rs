@@ -1,5 +1,5 @@
-//! `headwater bench follow`: many followers of one subtree while it is written to, some of which do
-//! not read.
+//! `headwater bench follow`: many followers of one subtree while it is written to. Some of the
+//! followers do not read for a while.
 //!
 //! [`readers`] follow on a thread of their own; the writers are those of the other workloads. First
 //! the writes alone are measured, then the same writes with followers. Invariant: a run succeeds
@@ -73,15 +73,15 @@ struct Report {
     write_p99_us_alone: u64,
     /// 99th percentile of the duration of a write with followers, microseconds.
     write_p99_us: u64,
-    /// Median time from the moment at which a write was due until a follower that reads all the
-    /// time had read it, microseconds. The followers that stop reading do not count.
+    /// Median time from the moment from which a write's latency counts until a follower that reads
+    /// all the time had read it, microseconds. The followers that stop reading do not count.
     delivery_p50_us: u64,
     delivery_p99_us: u64,
     delivery_max_us: u64,
-    /// Changes delivered to each follower that read all the time, on average.
+    /// Changes delivered after its first state to a follower that read all the time, on average.
     #[serde(rename = "told_reading")]
     delivered_reading: f64,
-    /// Changes delivered to each slow follower, on average.
+    /// Changes delivered after its first state to a slow follower, on average.
     #[serde(rename = "told_slow")]
     delivered_slow: f64,
     /// Resident memory of each server before the followers started, bytes.

@@ -29,7 +29,8 @@ use headwater_proto::pb::pbwatcher::Request;
 
 /// Target of every follower: the subtree of all keys of the run.
 const TARGET: &str = "/kv/bench-follow?recursive=true";
-/// Longest wait until all followers have the state, and again until all have the last writes.
+/// Longest wait until all followers have the state. Also the longest wait for the last writes, from
+/// the moment at which they were acknowledged.
 const STALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval at which counters are polled.
 const POLL: Duration = Duration::from_millis(10);
@@ -39,7 +40,8 @@ const SLOW_WINDOW_BYTES: u32 = 64 * 1024;
 /// Slow followers that share a connection.
 const SLOW_PER_CONNECTION: usize = 10;
 
-/// Latencies of the followers that read all the time, and counts of all.
+/// Latencies of the followers that read all the time, and counts of the changes that both kinds of
+/// followers received after their first states.
 pub(super) struct FollowTotals {
     pub(super) latency: Histogram<u64>,
     pub(super) delivered_reading: u64,

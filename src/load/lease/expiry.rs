@@ -1,10 +1,10 @@
 //! `headwater bench lease-expiry`: very many leases expire within a few seconds. Measures whether
 //! each is removed in time and none too early, and the rate of puts during that time.
 //!
-//! Every lease has a key, and a watch sees its removal. All leases are kept alive once more, at an
-//! even pace, so that they run out at that pace. Times are of this machine's clock: a removal is
-//! early before the time to live has passed since the keep-alive was sent, and late after it has
-//! passed since the answer.
+//! Every lease has a key, and a watch sees the removal of the key. All leases are kept alive once
+//! more, at an even pace, so that they run out at that pace. Times are of this machine's clock. A
+//! removal is early if the time to live had not passed since the keep-alive was sent. Its lateness
+//! counts from the time to live after the answer.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ use headwater_types::KeyRange;
 const STREAMS: usize = 4;
 /// Longest wait for the last leases, counted from the time at which they should be gone.
 const EXPIRY_TIMEOUT: Duration = Duration::from_secs(120);
-/// Pause between the keep-alives and the first measurement of puts, so that they do not disturb it.
+/// Pause between the keep-alives and the first measurement of puts, which they would disturb.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, Args)]
@@ -92,7 +92,7 @@ struct Report {
     leases: usize,
     ttl_seconds: i64,
     within_seconds: f64,
-    /// Leases that were gone before their time.
+    /// Leases that were gone before the time to live had passed since the keep-alive was sent.
     early: usize,
     /// Leases that were not gone when the measurement gave up.
     left: usize,

@@ -1,6 +1,7 @@
 //! `headwater bench lease`: grants and keep-alives; `lease-expiry` measures how leases end.
 //!
-//! Each keep-alive has a stream of its own, as in etcd's benchmark: one request, one answer.
+//! `lease` opens a stream for each keep-alive, as etcd's benchmark does: one request, one answer.
+//! `lease-expiry` sends many keep-alives on each stream.
 
 mod expiry;
 mod setup;

@@ -14,7 +14,8 @@ use headwater_proto::pb::etcdserverpb::{LeaseGrantRequest, PutRequest};
 /// Largest number of grants under way at once.
 const UNDER_WAY: usize = 256;
 
-/// Opens a connection to each endpoint, in their order. An error if one cannot be reached.
+/// Opens a connection to each endpoint; the result is in the order of `endpoints`. An error if one
+/// cannot be reached.
 pub(crate) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliError> {
     let endpoints = Endpoints::by(endpoints, wire::dialer())?;
     let mut channels = Vec::new();
@@ -36,7 +37,7 @@ pub(super) fn grant_all(endpoints: &[String], count: usize, ttl: i64) -> Result<
 }
 
 /// Grants `count` leases of `ttl` seconds and returns their ids. With a prefix, a key is attached
-/// to each lease: the prefix, and the position of the id in the result.
+/// to each lease: the prefix, then the index of the lease's id in the result.
 pub(super) async fn granted(
     channels: &[Channel],
     count: usize,

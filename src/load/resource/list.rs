@@ -165,7 +165,7 @@ async fn connect(endpoint: &str) -> Result<Channel, CliError> {
 }
 
 /// Lists all resources of the run, page by page: the pages of one list are one view. Returns the
-/// time that the whole list took; an error if the number of resources is wrong.
+/// time that the whole list took. A wrong number of resources is an error, too.
 async fn list(args: &ResourceListArgs, prefix: &str, endpoint: &str) -> Result<Duration, CliError> {
     let mut client = ResourceServiceClient::new(connect(endpoint).await?).max_decoding_message_size(usize::MAX);
     let began = Instant::now();
@@ -216,7 +216,8 @@ async fn watch_all(args: &ResourceListArgs, prefix: &str, endpoints: &[String]) 
     futures::future::try_join_all(channels.into_iter().map(|channel| watch(args, prefix, channel, began))).await
 }
 
-/// Watches until the list is complete. Returns the time since `began`, and the bytes of the events.
+/// Watches until the list is complete. Returns the time since `began`, and the bytes of the events
+/// with resources. A wrong number of resources is an error, too.
 async fn watch(args: &ResourceListArgs, prefix: &str, channel: Channel, began: Instant) -> Result<Seen, CliError> {
     let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
     grpc.ready().await.map_err(CliError::other)?;

@@ -72,8 +72,8 @@ impl Catalog {
         body
     }
 
-    /// The request that changes an instance's health. The check's output is the time at which the
-    /// change was due, nanoseconds of the clock.
+    /// The body of the request that changes an instance's health. The check's output is `due_ns`,
+    /// the time at which the change was due, nanoseconds of the clock.
     fn change(&self, instance: usize, turn: u64, due_ns: u64) -> Value {
         let mut body = self.node(instance);
         body["SkipNodeUpdate"] = true.into();
@@ -89,8 +89,7 @@ pub(super) struct CatalogWriters {
     catalog: Arc<Catalog>,
     channels: Vec<Channel>,
     clients: usize,
-    /// Number of the next change: it selects the instance and the status, so that every change
-    /// differs from the stored state.
+    /// Number of the next change: it selects the instance and the status.
     turn: Arc<AtomicU64>,
 }
 
@@ -133,7 +132,7 @@ impl CatalogWriters {
     }
 
     /// Sends `rate` changes of health a second for `duration`, without waiting for earlier answers.
-    /// Returns when all are answered.
+    /// Returns when each is answered or has failed.
     pub(super) async fn at_rate(&self, rate: u64, duration: Duration) -> Result<RateResult, CliError> {
         let total = (rate as f64 * duration.as_secs_f64()) as u64;
         let began = Instant::now();

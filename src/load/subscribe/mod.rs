@@ -5,8 +5,8 @@
 //! change carries the time at which it was due, in the output of its check, so every delivery shows
 //! its own latency. The rate of writes is measured with keys that no subscription follows, in
 //! alternating phases with and without changes: a machine's speed drifts by more from one minute to
-//! the next than a subscription costs. Invariant: every acknowledged change is due to every
-//! subscription of its service; a run with fewer deliveries than are due fails.
+//! the next than a subscription costs. Invariant: every acknowledged change must reach every
+//! subscription of its service; a run with fewer deliveries than that fails.
 
 mod catalog;
 mod report;
@@ -239,8 +239,8 @@ impl Run {
         Ok(Changes { done, cpu_us })
     }
 
-    /// Writes keys as fast as possible, without and with changes of health in turn; returns both
-    /// speeds and the changes.
+    /// Writes keys as fast as possible, in alternating phases without and with changes of health;
+    /// returns both speeds and the changes.
     fn write_in_turns(&self) -> Result<(Writing, RateResult), CliError> {
         let duration = self.args.duration / WRITE_ROUNDS;
         let (mut alone, mut beside) = (Vec::new(), Vec::new());
@@ -277,7 +277,8 @@ impl Run {
     }
 }
 
-/// Deliveries due for the acknowledged changes, count.
+/// Number of deliveries that the acknowledged changes must have: one for each subscription of their
+/// services.
 fn expected(streams: &Streams, changes: &RateResult) -> u64 {
     changes.changed.iter().map(|service| streams.of_service(*service)).sum()
 }

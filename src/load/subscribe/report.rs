@@ -47,18 +47,19 @@ pub(super) struct Report {
     pub(super) bytes_per_subscription: Option<u64>,
 }
 
-/// Speed of writes of keys, without and with changes of health. Medians over the turns.
+/// Speed of writes of keys, without and with changes of health. Medians over the rounds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Writing {
     pub(super) per_second_alone: f64,
     pub(super) per_second_with_changes: f64,
     /// Loss of speed by the changes, percent: of the phase with changes, compared with the phase
-    /// without them in the same turn.
+    /// without them in the same round. Negative for a gain.
     pub(super) fall_percent: f64,
 }
 
 impl Writing {
-    /// Medians of the results of all turns.
+    /// The medians of writes a second, `alone` and `beside` changes of health, with one element for
+    /// each round.
     pub(super) fn of(alone: &[f64], beside: &[f64]) -> Self {
         let falls: Vec<f64> = alone.iter().zip(beside).map(|(alone, beside)| 100.0 * (1.0 - beside / alone)).collect();
         Self { per_second_alone: median(alone), per_second_with_changes: median(beside), fall_percent: median(&falls) }

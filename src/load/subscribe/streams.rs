@@ -67,7 +67,7 @@ impl Shared {
 
 impl Streams {
     /// Opens `count` subscribers at once and waits until the state of each is complete. Returns the
-    /// elapsed time.
+    /// elapsed time. An error after [`DELIVERY_TIMEOUT`], or if a subscription ended.
     pub(super) fn open(
         catalog: &Arc<Catalog>,
         endpoints: &Arc<[String]>,
@@ -108,7 +108,8 @@ impl Streams {
     }
 
     /// Waits until `expected` deliveries were counted, at most [`DELIVERY_TIMEOUT`]. Returns the
-    /// latencies of all, and the number of missing ones. An error if a subscription ended.
+    /// latencies of the counted deliveries, and the number of missing ones. An error if a
+    /// subscription ended.
     pub(super) fn end_counting(&self, expected: u64) -> Result<(Histogram<u64>, u64), CliError> {
         let waited = self.wait("every change is delivered", |shared| &shared.delivered, expected);
         self.shared.is_counting.store(false, Ordering::Relaxed);

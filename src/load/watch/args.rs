@@ -118,16 +118,17 @@ pub(super) struct CommonArgs {
 /// The kind of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
-    /// Write while all watchers read.
+    /// Write to the watched keys while all watchers read.
     Load,
-    /// Write unwatched keys.
+    /// Write to unwatched keys, without and with watchers of other keys.
     Idle {
         /// Keys to write to.
         keys: u64,
         /// Length of each measurement without the watchers, before and after.
         baseline: Duration,
     },
-    /// Write while no watcher reads.
+    /// Write to the watched keys while all watchers read, then while none reads, then again while
+    /// all read.
     Stall {
         /// Length of the stall.
         stall: Duration,

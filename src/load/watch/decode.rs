@@ -34,7 +34,8 @@ pub(super) struct Event<'a> {
 const EVENTS: u64 = 11;
 
 impl<'a> Response<'a> {
-    /// Reads everything before the events, which have the highest number and therefore come last.
+    /// Reads the needed fields before the events. Events have the highest field number, and
+    /// therefore come last.
     pub(super) fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut response = Self::default();
         let mut fields = Fields::of(message);
@@ -57,7 +58,8 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// The events of the response, in order.
+    /// The events of the response, in the order of the message. [`Malformed`] for any field after
+    /// the first event that is no event.
     #[inline]
     pub(super) fn events(&self) -> impl Iterator<Item = Result<Event<'a>, Malformed>> + use<'a> {
         Fields::of(self.tail).map(|field| match field? {
@@ -105,7 +107,8 @@ impl Splitter {
     ///
     /// # Errors
     ///
-    /// The first error of `each`; [`Malformed`] for bytes that are no messages of gRPC.
+    /// The first error of `each`; [`Malformed`] for a message that is compressed, or longer than a
+    /// server may send.
     pub(crate) fn push<E: From<Malformed>>(
         &mut self,
         mut chunk: &[u8],

@@ -1,8 +1,9 @@
 //! The distribution of watchers over streams and of streams over connections, and the key of each
 //! watcher.
 //!
-//! Invariant: watchers, streams and connections are assigned in turn, so that their numbers differ
-//! by at most one.
+//! Invariant: keys are assigned to watchers, streams to connections, and connections to threads
+//! round robin. So the numbers of watchers of two keys differ by at most one; likewise the streams
+//! of two connections, and the connections of two threads.
 
 use std::sync::Arc;
 
@@ -26,8 +27,8 @@ pub(super) struct Layout {
 const STREAMS_PER_CONN: usize = 50;
 
 impl Layout {
-    /// Number of connections for `streams` streams: at least one to each endpoint, if there are
-    /// enough streams.
+    /// Number of connections for `streams` streams to `endpoints` endpoints: one for every
+    /// [`STREAMS_PER_CONN`] streams, but at least one to each endpoint. Never more than streams.
     pub(super) fn default_conns(streams: usize, endpoints: usize) -> usize {
         streams.div_ceil(STREAMS_PER_CONN).max(endpoints).min(streams)
     }

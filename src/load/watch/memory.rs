@@ -26,7 +26,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The process that cannot be read.
+    /// The text of the error if a process cannot be read.
     pub(super) fn watch(pids: &[u32]) -> Result<Self, String> {
         let shared = Arc::new(Shared {
             pids: pids.to_vec(),
@@ -47,12 +47,13 @@ impl Memory {
         Ok(Self { shared, sampler: Some(sampler) })
     }
 
-    /// Resident memory now, bytes, server by server.
+    /// Resident memory now, bytes, in the order of the pids.
     pub(super) fn now(&self) -> Result<Vec<u64>, String> {
         self.shared.sample()
     }
 
-    /// Most resident memory that was seen since the beginning, bytes, server by server.
+    /// Most resident memory in any sample since [`watch`](Self::watch), bytes, in the order of the
+    /// pids.
     pub(super) fn peaks(&self) -> Vec<u64> {
         self.shared.peaks.iter().map(|peak| peak.load(Ordering::Relaxed)).collect()
     }

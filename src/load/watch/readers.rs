@@ -51,7 +51,7 @@ pub(super) struct Shared {
     /// Time at which the last event was read, nanoseconds of the clock.
     pub(super) last_event: AtomicU64,
     pub(super) measures_latency: AtomicBool,
-    /// First failure of a connection or stream, until [`Readers::check`] takes it.
+    /// First failure of a thread, connection or stream, until [`Readers::check`] takes it.
     failure: Mutex<Option<CliError>>,
 }
 
@@ -70,11 +70,13 @@ pub(super) struct Found {
 }
 
 impl Readers {
-    /// Opens all streams and creates all watchers; returns when the servers have confirmed each.
+    /// Opens all streams and creates all watchers; returns when the servers have confirmed each
+    /// watcher.
     ///
     /// # Errors
     ///
-    /// A stream has ended, or the servers have not confirmed all watchers in time.
+    /// A connection failed or a stream ended; or no watcher was confirmed for `timeout` while some
+    /// were missing.
     pub(super) fn start(
         layout: Layout,
         clock: Clock,
@@ -110,8 +112,8 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Waits until `counter` has reached `wanted`, has not risen for `silence_max`, or a stream has
-    /// ended. Returns the counter.
+    /// Waits until `counter` has reached `wanted`, has not risen for `silence_max`, or a failure is
+    /// recorded. Returns the counter.
     fn wait(
         &self,
         wanted: u64,
@@ -167,7 +169,8 @@ impl Readers {
         self.order.send_replace(Order::Read);
     }
 
-    /// Returns the first failure of a connection or stream, once: later calls return `Ok`.
+    /// Takes the recorded failure of a thread, connection or stream, and returns it. A later call
+    /// returns `Ok`, unless another thread has failed since.
     pub(super) fn check(&self) -> Result<(), CliError> {
         self.shared.failure.lock().take().map_or(Ok(()), Err)
     }
@@ -176,8 +179,7 @@ impl Readers {
     ///
     /// # Errors
     ///
-    /// The reason for which a stream ended earlier, unless [`check`](Self::check) has returned it;
-    /// a thread that panicked.
+    /// The recorded failure, unless [`check`](Self::check) has returned it; a thread that panicked.
     pub(super) fn stop(mut self) -> Result<Found, CliError> {
         self.order.send_replace(Order::Stop);
         let mut found = Found { seen: Vec::new(), latency: new_histogram() };

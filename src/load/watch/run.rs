@@ -134,8 +134,8 @@ impl Run<'_> {
         Ok((self.clock.nanos(), before))
     }
 
-    /// Writes to the watched keys in their order, again and again, and enters the puts in the
-    /// ledger.
+    /// Writes to the watched keys in their order, again and again until `stop`. The ledger records
+    /// the puts.
     fn write(&mut self, what: &'static str, stop: RunLimit) -> Result<(), CliError> {
         let workload = self.workload(self.layout.keys.clone(), Some(self.clock));
         self.drive(what, workload, stop, Some(Arc::clone(&self.ledger)))

@@ -30,7 +30,8 @@ pub(super) struct Tally {
     /// Counts of events: one list for each stream, one element for each watcher on it. The list of
     /// a stream that another thread reads is empty.
     pub(super) streams: Vec<Vec<Seen>>,
-    /// Time from the moment at which a put was due until its event was read, microseconds.
+    /// Time from the moment from which a put's latency counts until its event was read,
+    /// microseconds.
     pub(super) latency: Histogram<u64>,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct WatchStream {
     pub(super) tally: Rc<RefCell<Tally>>,
 }
 
-/// The reason for which a response cannot be counted.
+/// The reason for which a response cannot be counted: it is malformed, or the text says why.
 enum ResponseError {
     Malformed,
     Said(String),

@@ -10,8 +10,9 @@ use headwater_types::rights::{Access, Name, Rights, Rule, Space};
 
 /// The rights that the rules of all policies of a token give together. `manages` is set if one of
 /// the policies is that of unlimited access: it adds a rule for all names of every space, also of
-/// spaces that Consul does not have. With `default_allow`, everything without a rule is allowed,
-/// except in the spaces of rights and of the cluster.
+/// spaces that Consul does not have. A space of the mesh or of peerings without rules takes those
+/// of the operator. With `default_allow`, everything without a rule is allowed, except in the
+/// spaces of rights and of the cluster.
 pub(super) fn compile(mut rules: Vec<Rule>, manages: bool, default_allow: bool) -> Rights {
     if manages {
         let everything = Name::Prefix(Bytes::new());

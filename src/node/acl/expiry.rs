@@ -2,8 +2,8 @@
 //! token.
 //!
 //! A token has ended if it has expired, or its auth method is gone. Every lookup refuses it at
-//! once; the task removes it from the state later. The task remembers only the earliest expiry, and
-//! the state that it was read from.
+//! once; the task removes it from the state later. The task keeps only the earliest expiry, and the
+//! log index of the last change of the ACL lists as of which it read that expiry.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -20,7 +20,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of one read or proposal.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs a [`round`] at intervals while this node leads. Returns when the node is dropped.
+/// Runs a [`round`] at intervals while this node leads and the cluster's version has ACLs. Returns
+/// when the node is dropped.
 pub(crate) async fn keep(inner: Weak<Inner>) {
     if !tasks::once_serving(&inner).await {
         return;
@@ -86,8 +87,9 @@ async fn round(node: &Node, seen: &mut Seen) -> Result<(), NodeError> {
 }
 
 /// Makes the management token of the settings, if one is configured, ACLs are on, and no token has
-/// its secret. If the cluster had no bootstrap, this is the bootstrap: a client cannot make another
-/// one then.
+/// its secret. Makes it by a bootstrap if the last one has the log index `bootstrap_reset` of the
+/// settings (zero: there was none), so that no client can make that bootstrap. Otherwise adds the
+/// token as any other.
 async fn make_initial(node: &Node) -> Result<(), NodeError> {
     let acl = node.acl();
     let Some(secret) = acl.options().initial_management.as_ref().filter(|_| acl.is_enabled()) else { return Ok(()) };

@@ -3,7 +3,7 @@
 //!
 //! Owns the settings, the step from a secret to rights, and the end of expired tokens. Knows no
 //! wire format. The state machine has the rules of changes. Invariant: a secret is hashed here;
-//! only the hash is passed on.
+//! only the hash is proposed and stored.
 
 mod compile;
 mod expiry;
@@ -34,7 +34,8 @@ pub use templates::{TEMPLATES, Template, is_identity_name};
 pub struct AclOptions {
     /// Whether requests are judged by access control lists.
     pub enabled: bool,
-    /// Whether names without a rule are allowed. Has no effect while etcd's Auth is on.
+    /// Whether names without a rule are allowed, except in the spaces of rights and of the cluster.
+    /// Has no effect while etcd's Auth is on.
     pub default_allow: bool,
     /// The secret of a management token. The leader makes the token if none has this secret.
     pub initial_management: Option<Secret>,
@@ -101,8 +102,9 @@ impl<'a> Acl<'a> {
         self.options().dns_token.clone().map_or(Principal::Anonymous, Principal::Bearer)
     }
 
-    /// One row, `None` if there is none, with the log index of the last change of any ACL row. The
-    /// caller checks the rights of the principal.
+    /// One row, or `None`, with the log index of the last change of any ACL row, or of the restore
+    /// if that is later. The built-in policies and the anonymous token are always found. The caller
+    /// checks the rights of the principal.
     ///
     /// # Errors
     ///
@@ -126,9 +128,9 @@ impl<'a> Acl<'a> {
             .await
     }
 
-    /// All rows of a kind, with the log index of the last change of any ACL row. Built-in policies,
-    /// or the anonymous token unless it was changed, are first. The others follow in the order of
-    /// accessors, ids or names. The caller checks the rights of the principal.
+    /// All rows of a kind, with the index of [`Acl::row`]. Built-in policies, or the anonymous
+    /// token unless it was changed, are first. The others follow in the order of accessors, ids or
+    /// names. The caller checks the rights of the principal.
     ///
     /// # Errors
     ///
@@ -191,7 +193,7 @@ impl<'a> Acl<'a> {
         Ok(self.node.read(true, ctx, |view| Ok(Ok(view.acl_bootstrapped()?))).await?.value)
     }
 
-    /// Makes the first token with all rights, and returns it.
+    /// Bootstraps the access control lists: makes a token with all rights, and returns it.
     ///
     /// # Errors
     ///
@@ -216,8 +218,8 @@ impl<'a> Acl<'a> {
         Ok(Read { index: done.index, revision: done.revision, value })
     }
 
-    /// Adds a row if `is_new` is set, else replaces the stored one. Returns the log indexes of its
-    /// creation and of this write.
+    /// Adds a row if `is_new` is set, else replaces the stored one. The result has the log index of
+    /// the row's creation, and as its own index that of this write.
     ///
     /// # Errors
     ///
@@ -266,7 +268,8 @@ impl<'a> Acl<'a> {
     }
 }
 
-/// The result of an applied command of the lists.
+/// The result of an applied command of the lists. An outcome of another command is logged, and is
+/// returned as an indeterminate write.
 fn done(applied: Applied) -> Result<Read<AclDone>, NodeError> {
     match applied.outcome {
         Outcome::Acl(value) => Ok(Read { index: applied.index, revision: applied.revision, value }),

@@ -137,9 +137,9 @@ impl Sources<'_> {
 
 impl AclState {
     /// The rights of a principal. `None` if Consul's ACLs do not decide: they are off; the
-    /// principal is the node itself; or etcd's Auth is on, and the principal is one of its users or
-    /// shows a secret that may be one of its tokens. The inner `Err` is the refusal of an unknown
-    /// or expired token.
+    /// principal is the node itself; or etcd's Auth is on, and the principal is a user, has a
+    /// certificate, or shows a secret that leads to no usable ACL token. Without etcd's Auth, such
+    /// a secret is refused by the inner `Err`; so is an accessor of no usable token, in any case.
     pub(crate) fn authorizer<S: RightsSource>(
         &self,
         state: &S,

@@ -1,8 +1,8 @@
 //! The language of policies: rules in HCL or JSON, as text, become rules of [`Rights`].
 //!
 //! Owns the syntax, and the names of kinds and accesses (spec: security §4). Knows no token.
-//! Invariants: an accepted text means the same on every member; a refusal names the line and the
-//! word.
+//! Invariants: an accepted text means the same on every member; the refusal of a rule names its
+//! line, or its path in JSON.
 //!
 //! ```text
 //! key_prefix "app/" { policy = "write" }
@@ -27,8 +27,8 @@ use headwater_types::rights::{Access, Name, Rule, Space};
 /// Reason for which the text of a policy is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesError {
-    /// The line, from 1. `None` for a rule in JSON, whose path is in the text, and for a problem of
-    /// the text as a whole. A syntax error in JSON has a line, too.
+    /// The line, from 1. `None` for a rule in JSON, whose path is in `problem`, and for a problem
+    /// of the text as a whole. A syntax error in JSON has a line, too.
     line: Option<usize>,
     problem: String,
 }
@@ -94,7 +94,7 @@ fn whole(problem: String) -> RulesError {
     RulesError { line: None, problem }
 }
 
-/// The position of a rule in its text.
+/// The line of a rule in HCL, or its path in JSON.
 #[derive(Clone, Debug)]
 enum At {
     Line(usize),

@@ -29,7 +29,7 @@ const NAME_SCHEMA: &str = r##"{
 	}
 }"##;
 
-/// The builtin templates, by name.
+/// The builtin templates, in the order of their names.
 pub const TEMPLATES: [Template; 6] = [
     Template {
         name: "builtin/api-gateway",

@@ -51,8 +51,9 @@ impl AuditTrail {
         }
     }
 
-    /// Adds the intervals of keys that a command reads or writes. All get the verdict on the
-    /// command, `allowed`. A denied command without intervals still marks the request as denied.
+    /// Adds the intervals that a command names; commands of leases, for example, name none. All
+    /// get the verdict on the command, `allowed`. A denied command without intervals still marks
+    /// the request as denied.
     pub(crate) fn add_command(&self, command: &Command, allowed: bool) {
         let mut found = Vec::new();
         of_command(command, &mut found);
@@ -102,7 +103,7 @@ fn space_name(space: Space) -> &'static str {
     }
 }
 
-/// The name of an access in the log.
+/// The name of an access in the log. A list is not named beside a read or a write.
 fn rights_name(access: Access) -> &'static str {
     match (access.has(Access::READ), access.has(Access::LIST), access.has(Access::WRITE)) {
         (_, _, true) if access.has(Access::READ) => "read+write",

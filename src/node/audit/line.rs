@@ -32,7 +32,7 @@ pub struct AuditLine {
     pub allowed: bool,
     /// The log index of the answer, if it has one.
     pub index: Option<u64>,
-    /// Number of equal refusals before this one that were not written.
+    /// Number of refusals of the same principal and method before this one that were not written.
     pub repeated: u64,
 }
 

@@ -35,7 +35,7 @@ use file::AuditFile;
 use headwater_files::PrivacyError;
 use headwater_types::limits::{AUDIT_INTERVALS_MAX, AUDIT_QUEUE_LINES, AUDIT_REFUSALS_REMEMBERED_MAX};
 
-/// Time within which equal refusals become one line with a count.
+/// Time within which refusals of one principal and method become one line with a count.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest pause between two checks for counted refusals that are due.
 const COUNT_INTERVAL: Duration = Duration::from_millis(500);
@@ -43,9 +43,9 @@ const COUNT_INTERVAL: Duration = Duration::from_millis(500);
 /// The requests that are written down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuditLevel {
-    /// Refused requests.
+    /// Requests that were refused for lack of rights or of valid credentials.
     Denied,
-    /// Refused requests, and all requests that may change something.
+    /// Those of `Denied`, and all requests that may change something.
     #[default]
     Changes,
     /// Every request.

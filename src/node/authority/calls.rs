@@ -124,8 +124,8 @@ impl Auth<'_> {
         self.node.propose(ctx, Command::Auth(command)).await
     }
 
-    /// Waits until the cluster's version has users, at most 3 s: a new cluster agrees on it within
-    /// a second. Returns also if it has not risen by then.
+    /// Waits until the cluster's version has users, at most 3 s and until the context's deadline: a
+    /// new cluster agrees on it within a second. Returns also if it has not risen by then.
     async fn await_version(self, ctx: &RequestContext) {
         let has_users = || Feature::Auth.is_in(self.node.versions().cluster().version);
         if !has_users() {
@@ -162,7 +162,7 @@ impl Auth<'_> {
     ///
     /// # Errors
     ///
-    /// [`AuthRefusal::UserNotFound`]; those of the read path.
+    /// [`AuthRefusal::UserNotFound`]; the refusal of the principal; those of the read path.
     pub async fn user(self, ctx: &RequestContext, name: &str) -> Result<Read<Vec<String>>, NodeError> {
         let name = name.to_owned();
         self.read(ctx, move |view, authorizer| {
@@ -179,7 +179,7 @@ impl Auth<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the read path.
+    /// The refusal of a principal without them; those of the read path.
     pub async fn users(self, ctx: &RequestContext) -> Result<Read<Vec<String>>, NodeError> {
         self.names(ctx, Table::AuthUser).await
     }
@@ -188,7 +188,7 @@ impl Auth<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the read path.
+    /// The refusal of a principal without them; those of the read path.
     pub async fn roles(self, ctx: &RequestContext) -> Result<Read<Vec<String>>, NodeError> {
         self.names(ctx, Table::AuthRole).await
     }
@@ -198,7 +198,7 @@ impl Auth<'_> {
     ///
     /// # Errors
     ///
-    /// [`AuthRefusal::RoleNotFound`]; those of the read path.
+    /// [`AuthRefusal::RoleNotFound`]; the refusal of the principal; those of the read path.
     pub async fn role(self, ctx: &RequestContext, name: &str) -> Result<Read<Vec<Permission>>, NodeError> {
         let name = name.to_owned();
         self.read(ctx, move |view, authorizer| {

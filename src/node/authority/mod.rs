@@ -240,8 +240,8 @@ impl Node {
         Ok(self.authorizer(ctx)?.permit_somebody().map_err(Refusal::Auth)?)
     }
 
-    /// Whether the token of a request was issued by a log entry that this member has not applied
-    /// yet. Requests wait for that entry ([`Node::await_token`]).
+    /// Whether the simple token of a request names a log entry that this member has not applied
+    /// yet. Requests wait for that entry ([`Node::await_token`]). False while etcd's Auth is off.
     pub fn awaits_token(&self, ctx: &RequestContext) -> bool {
         self.index_of_token(ctx).is_some()
     }
@@ -263,7 +263,8 @@ impl Node {
     }
 
     /// The context of a stream that this request opens. It stays authenticated after a token of
-    /// etcd's Auth has expired, for as long as the principal has rights.
+    /// etcd's Auth has expired, for as long as the principal has rights. For a principal without a
+    /// name it is the context of the request.
     ///
     /// # Errors
     ///
@@ -278,8 +279,9 @@ impl Node {
         }
     }
 
-    /// The log index of the last change of the rights of any existing principal. A stream notes it
-    /// when it is judged, and is judged again when it has moved.
+    /// The log index of the last change of the rights of any existing principal, in this node's
+    /// applied state. A stream keeps the index as of which it was judged, and is judged again after
+    /// it has moved.
     pub fn rights_changed(&self) -> LogIndex {
         self.inner.store.current().head().rights_changed
     }

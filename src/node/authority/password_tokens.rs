@@ -1,8 +1,8 @@
 //! Users that send name and password with every request, as browsers and `curl -u` do.
 //!
-//! Owns the tokens that stand for them, so that a password is hashed once and not for each request.
-//! Invariant: no password is kept, only a keyed hash of it; a token ends with the user's password,
-//! and then the password is checked again.
+//! Owns the tokens that stand for them, so that a password is not hashed for each request.
+//! Invariant: no password is kept, only a keyed hash of it. A token ends with the user's password,
+//! or by its time to live; the next request's password is checked again then.
 
 use std::collections::HashMap;
 

@@ -24,7 +24,9 @@ const HASH_PASSES_MAX: u32 = 16;
 /// as long as that of a wrong password.
 static NOBODY: LazyLock<String> = LazyLock::new(|| hash_now("nobody").unwrap_or_default());
 
-/// Admission to hashing: turns of the hashes that run, and permits of all that run or wait.
+/// Hashing and checking of passwords, with bounds. A request takes one of `permits`, or is refused,
+/// and holds it to its end. One client cannot hold all of them. One of `turns` is held while a
+/// password is hashed or checked; requests get one in the order in which they began to wait.
 pub(super) struct Passwords {
     turns: Arc<Semaphore>,
     permits: Shares,
@@ -39,9 +41,10 @@ impl Passwords {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] if too many passwords wait already; [`NodeError::Timeout`] if
-    /// this one still waits at the deadline; [`NodeError::RequestTooLarge`] for a password of more
-    /// than [`PASSWORD_BYTES_MAX`] bytes.
+    /// [`NodeError::TooManyRequests`] if too many passwords wait, in all or of this client;
+    /// [`NodeError::Timeout`] if this one still waits at the deadline;
+    /// [`NodeError::RequestTooLarge`] for a password of more than [`PASSWORD_BYTES_MAX`] bytes;
+    /// [`NodeError::Stopped`] if hashing fails.
     pub(super) async fn hash(&self, ctx: &RequestContext, password: Secret) -> Result<SecretHash, NodeError> {
         if password.reveal().len() > PASSWORD_BYTES_MAX {
             return Err(NodeError::RequestTooLarge);
@@ -55,8 +58,8 @@ impl Passwords {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] if too many passwords wait already; [`NodeError::Timeout`] if
-    /// this one still waits at the deadline.
+    /// [`NodeError::TooManyRequests`] if too many passwords wait, in all or of this client;
+    /// [`NodeError::Timeout`] if this one still waits at the deadline.
     pub(super) async fn matches(
         &self,
         ctx: &RequestContext,

@@ -90,8 +90,8 @@ impl TokenKeys {
         self.sign.is_some()
     }
 
-    /// Signs a token for the user `name`, which expires after the time to live. A member without
-    /// the private key fails with [`NodeError::CannotSign`].
+    /// Signs a token for the user `name`; it expires after the keys' time to live.
+    /// [`NodeError::CannotSign`] without the private key, or if signing fails.
     pub(super) fn issue(&self, name: &str, auth_revision: u64) -> Result<Secret, NodeError> {
         let sign = self.sign.as_ref().ok_or(NodeError::CannotSign)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -100,8 +100,8 @@ impl TokenKeys {
         token.map(Secret::new).map_err(|_| NodeError::CannotSign)
     }
 
-    /// The user and the auth revision in a token. Refuses a token that is expired, or not signed by
-    /// these keys.
+    /// The user and the auth revision in a token. Refuses a text that is no token, and a token that
+    /// is expired, of another algorithm, or not signed by these keys.
     pub(super) fn read(&self, token: &str) -> Result<(String, u64), AuthRefusal> {
         let mut validation = Validation::new(self.algorithm);
         validation.leeway = 0;

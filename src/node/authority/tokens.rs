@@ -1,10 +1,10 @@
 //! Simple tokens: random letters, a dot, and the log index at which they were issued.
 //!
-//! Owns the tokens that this member knows: those that were issued since it started and have not
-//! ended. It keeps hashes only. Nothing of it is replicated or stored; a restarted member refuses
-//! older tokens, and clients authenticate again. Invariant: a token expires a fixed time after its
-//! last use on this member, and ends with its user or password. If there are too many tokens, those
-//! that expire first are dropped.
+//! Owns the tokens that this member knows: those that have not ended, and whose log entries it has
+//! applied since it started. It keeps hashes only, in memory. A restarted member refuses older
+//! tokens, and clients authenticate again. Invariant: a token expires a fixed time after its last
+//! use on this member, and ends with its user or password. If there are too many tokens, those that
+//! expire first are dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) struct Parts<'a> {
     pub(super) index: LogIndex,
 }
 
-/// Reads a token; `None` if it is not a simple token.
+/// The parts of a token's text; `None` if it does not have the form of a simple token.
 pub(super) fn parse(token: &str) -> Option<Parts<'_>> {
     let (letters, index) = token.split_once('.')?;
     let is_shaped = letters.len() == LETTERS && letters.bytes().all(|byte| byte.is_ascii_alphabetic());

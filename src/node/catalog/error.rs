@@ -15,7 +15,7 @@ pub enum CatalogError {
     /// A rule of the catalog forbids the request; nothing changed.
     #[error(transparent)]
     Refused(CatalogRefusal),
-    /// Any other error of the request path.
+    /// Any other error of the node.
     #[error(transparent)]
     Node(NodeError),
 }

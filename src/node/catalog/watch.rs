@@ -38,7 +38,8 @@ pub struct CatalogWatch {
     pub listing: CatalogListing,
     /// Whether the list replaces the client's state, because its start could not be continued.
     pub starts_over: bool,
-    /// The permit of the watcher, to be held while the stream lasts.
+    /// Counts the stream against the bound on watchers, until it is dropped: to be held while the
+    /// stream lasts.
     pub watching: Watching,
 }
 

@@ -1,5 +1,5 @@
-//! The path of a contender: it enters the queue, waits for its turn, and leaves if its client has
-//! gone away or the wait has failed.
+//! The path of a contender: it enters the queue, waits until its key is the oldest, and leaves if
+//! its client has gone away or the wait has failed.
 //!
 //! It runs as a task of its own: if its client goes away, its outstanding proposal is still
 //! observed and can be undone.
@@ -27,7 +27,7 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Interval of the keep-alives of a lease that was made for a contender.
 const SESSION_EVERY: Duration = Duration::from_secs(SESSION_TTL_SECONDS as u64 / 3);
 
-/// The position of a contender in the queue: its key, fencing token and lease.
+/// A contender in the queue: its key, fencing token and lease.
 pub(super) struct QueuePosition {
     pub(super) prefix: Bytes,
     pub(super) key: Bytes,
@@ -48,8 +48,8 @@ struct Entered {
     turn: Option<(LogIndex, Revision)>,
 }
 
-/// The write that a call undoes if its client has gone away. A later write of the key, by another
-/// call of the same lease or by the owner, stays.
+/// The write that a call undoes if its client has gone away or its wait has failed. A later write
+/// of the key, by another call of the same lease or by the owner, stays.
 struct Written {
     key: Bytes,
     /// Revision of the write. The key is removed only if this is still its mod revision.
@@ -147,9 +147,9 @@ fn give(answer: oneshot::Sender<Result<Owner, ContestError>>, result: Result<Own
     let _asker_gone = answer.send(result).is_err();
 }
 
-/// Puts the contender's key. An existing key is written again: it keeps its position in the queue,
+/// Puts the contender's key. An existing key is written again: it stays where it is in the queue,
 /// and an earlier call of the same lease, possibly abandoned at another member, can no longer
-/// remove it. Repeating does no harm, so an unanswered attempt is repeated.
+/// remove it. Repeating does no harm, so an unanswered attempt is repeated until the deadline.
 async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: LeaseId) -> Result<Entered, NodeError> {
     let (prefix, key) = (prefix_of(&contender.name), key_of(&contender.name, lease));
     let first = TxnOp::Range(RangeQuery { keys_only: true, ..oldest(prefix.clone()) });

@@ -1,7 +1,7 @@
 //! Locks and elections: queues of keys below a name. The oldest key owns it (spec: etcd §4.4).
 //!
 //! Owns the recipe. A contender's key is `NAME/LEASE` with the lease in hexadecimal, attached to
-//! that lease. Contenders get their turn in the order of `create_revision`, which is the owner's
+//! that lease. Contenders become the owner in the order of `create_revision`, which is the owner's
 //! fencing token. etcd's clients follow the same recipe by themselves on the same keys. Knows no
 //! face. Invariants: a contender is reported as the owner only if its key was the oldest in one
 //! linearizable view that held it; a contender that is abandoned while it waits leaves no key, and
@@ -88,7 +88,8 @@ fn prefix_of(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
 
-/// A contender's key. A negative id has a sign in front, as etcd's clients write it.
+/// A contender's key: `NAME/LEASE`, with the lease id in hexadecimal. A negative id is written as
+/// `-` and its absolute value, as etcd's clients write it.
 fn key_of(name: &[u8], lease: LeaseId) -> Bytes {
     let sign = if lease.get() < 0 { "-" } else { "" };
     [name, format!("/{sign}{:x}", lease.get().unsigned_abs()).as_bytes()].concat().into()
@@ -131,7 +132,7 @@ pub struct Locks<'a> {
 }
 
 impl Node {
-    /// A permit of a contender or an observer.
+    /// The share of a contender or an observer in the bound on both.
     fn contender_permit(&self, client: ClientKey) -> Result<Share, NodeError> {
         self.inner.contenders.take(client).ok_or_else(|| {
             self.inner.limit_counters.count(Limit::Contenders);

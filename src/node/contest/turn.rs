@@ -1,5 +1,5 @@
-//! A contender's wait for its turn. The contender watches its own key and the one directly before
-//! it, so that each removal wakes one contender.
+//! A contender's wait until its key is the oldest of the queue. The contender watches its own key
+//! and the one directly before it, so that each removal wakes one contender.
 
 use std::time::Duration;
 
@@ -102,12 +102,11 @@ impl Locks<'_> {
         self.node.inner.consensus.leadership().wait_for_change(RETRY_PAUSE).await;
     }
 
-    /// Checks that the asker may still own the name.
+    /// Checks that the asker may still write its key and read the keys of the queue.
     ///
     /// # Errors
     ///
-    /// If the asker may no longer own the name: a position in the queue ends with the rights by
-    /// which it was taken.
+    /// If the asker lacks one of these rights: it leaves the queue then.
     fn permit(self, asker: &RequestContext, position: &QueuePosition) -> Result<(), NodeError> {
         let (own, all) = (KeyRange::One(position.key.clone()), KeyRange::prefix(position.prefix.clone()));
         let wanted = [(Space::Kv, &own, Access::WRITE), (Space::Kv, &all, Access::READ)];

@@ -58,8 +58,8 @@ impl LeaseCalls {
         Self { calls }
     }
 
-    /// Asks `leader`, which must be another member. `Busy` if too many questions wait; `NotLeader`
-    /// also if no answer came in time.
+    /// Asks `leader`, which must be another member. `Busy` if too many questions wait, here or
+    /// there; `NotLeader` also if no readable answer came in time.
     pub(super) async fn ask(&self, leader: NodeId, question: LeaseQuestion) -> LeaseAnswer {
         if !may_wait(question, self.calls.capacity()) {
             return LeaseAnswer::Busy;

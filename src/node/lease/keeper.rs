@@ -137,8 +137,8 @@ impl LeaseKeeper {
         self.held.forget();
     }
 
-    /// Answers a question. `NotLeader` if this member does not lead or has not loaded the table;
-    /// `Busy` if too many questions wait.
+    /// Answers a question. `NotLeader` if this member does not lead, has not loaded the table, or
+    /// gets no confirmation that it leads; `Busy` if too many questions wait.
     pub(super) async fn answer(&self, question: LeaseQuestion) -> LeaseAnswer {
         let questions = match &*self.state.lock() {
             State::Leading(leading) => leading.questions.clone(),

@@ -175,7 +175,7 @@ impl Leases<'_> {
 
     /// Restarts the time of a lease. Returns its time to live in whole seconds; `None` if there is
     /// no such lease, or it has expired. Index and revision are those of this node's state before
-    /// the call.
+    /// the leader was asked.
     ///
     /// # Errors
     ///
@@ -195,7 +195,8 @@ impl Leases<'_> {
         Ok(Read { index: head.applied_index(), revision: head.revision, value })
     }
 
-    /// The times of a lease, and its keys if `wants_keys`; `None` if there is no such lease.
+    /// The times of a lease, and its keys if `wants_keys`; `None` if there is no such lease. A
+    /// lease that has expired is there until its end is applied.
     ///
     /// # Errors
     ///
@@ -289,8 +290,8 @@ impl Leases<'_> {
     }
 
     /// Asks the current leader, and each next one, until there is an answer. Returns the time to
-    /// live in whole seconds and the remaining time, or `None` if the lease does not exist or has
-    /// expired.
+    /// live in whole seconds and the remaining time. `None` if the lease does not exist, or if a
+    /// keep-alive came after it had expired.
     pub(crate) async fn ask_leader(
         self,
         question: LeaseQuestion,

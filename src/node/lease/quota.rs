@@ -17,7 +17,7 @@ const RECOUNT_MIN: u64 = 1024;
 /// Part of the leases that may change before they are counted again: 1 / this.
 const RECOUNT_PART: u64 = 8;
 
-/// The number of leases of the applied state.
+/// The approximate number of leases of the applied state; unknown until they are counted.
 #[derive(Debug, Default)]
 pub(super) struct LeaseCount {
     counted: Mutex<Option<Counted>>,
@@ -53,8 +53,8 @@ impl LeaseCount {
         *self.counted.lock() = None;
     }
 
-    /// The number of leases. `None` if they must be counted: for the first time, or again after
-    /// many changes.
+    /// The approximate number of leases. `None` if they must be counted: for the first time, after
+    /// the state was replaced, or again after many changes.
     fn known(&self) -> Option<u64> {
         let counted = (*self.counted.lock())?;
         let changes_max = (counted.leases / RECOUNT_PART).max(RECOUNT_MIN);

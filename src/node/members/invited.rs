@@ -29,8 +29,9 @@ pub(super) fn hash_of(token: &str) -> TokenHash {
 }
 
 impl MemberKeeper {
-    /// Refuses a node that needs an invitation and shows no valid one. The caller has confirmed
-    /// that this member leads and has applied all earlier changes.
+    /// Refuses a node that needs an invitation and shows no valid one. Refuses no node while the
+    /// cluster's version has no invitations: [`use_invitation`](Self::use_invitation) does. The
+    /// caller has confirmed that this member leads and has applied all earlier changes.
     pub(super) fn judge(&self, joining: &Joining) -> Result<(), ChangeError> {
         let roster = self.consensus.members().roster();
         let is_expected = |member: &MemberRecord| {
@@ -48,8 +49,8 @@ impl MemberKeeper {
     }
 
     /// Uses the invitation of a node that was not announced. Returns whether the invitation makes
-    /// the node stay a learner; false also if the node may join without one. Everything that could
-    /// refuse the node for another reason was checked before.
+    /// the node stay a learner; false also if the node may join without one. The caller has checked
+    /// everything else that could refuse the node.
     pub(super) async fn use_invitation(&self, joining: &Joining) -> Result<bool, ChangeError> {
         if !self.invited_only {
             return Ok(false);

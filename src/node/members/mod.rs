@@ -122,12 +122,12 @@ impl Members<'_> {
         members.filter(|id| *id != self.node.inner.profile.identity.node_id).collect()
     }
 
-    /// The members, after a read of the requested consistency. Open to an authenticated principal,
-    /// and to a node that is expected to join.
+    /// The members, after a read of the requested consistency. For an authenticated principal, and
+    /// for a node that is expected to join.
     ///
     /// # Errors
     ///
-    /// Those of the read path.
+    /// The refusal of any other principal; those of the read path.
     pub async fn list(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Member>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         if !self.is_expected(ctx) {
@@ -136,8 +136,8 @@ impl Members<'_> {
         Ok(self.applied())
     }
 
-    /// As [`list`](Self::list), also for the anonymous principal: the calling face filters the
-    /// members by the rights to nodes, which the anonymous token may have.
+    /// As [`list`](Self::list), for every principal whose credentials are valid, the anonymous one
+    /// of ACLs included: the calling face filters the members by the rights to nodes.
     ///
     /// # Errors
     ///
@@ -148,9 +148,9 @@ impl Members<'_> {
         Ok(self.applied())
     }
 
-    /// Whether a request is of a node that is expected to join: it shows the token of an
-    /// invitation, or was announced and has not started. It may read the list of members, and
-    /// nothing else.
+    /// Whether a request is of a node that is expected to join. The node shows the token of an
+    /// invitation that has not expired, or was announced and has not started. False if the state
+    /// cannot be read.
     pub fn is_expected(self, ctx: &RequestContext) -> bool {
         match &ctx.principal {
             Principal::Bearer(token) if is_token(token.reveal()) => {

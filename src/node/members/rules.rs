@@ -53,7 +53,7 @@ impl MembershipStatus<'_> {
         if counted.all(|member| self.is_live(member.id)) { Ok(()) } else { Err(MemberRefusal::Unhealthy) }
     }
 
-    /// Whether the limit allows another learner, or another voter.
+    /// Whether the limits allow one more learner if `learner` is set, else one more voter.
     pub(super) fn has_capacity(&self, learner: bool) -> Result<(), MemberRefusal> {
         let voters = self.voters_to_be();
         if learner && self.roster.members.len() - voters >= LEARNERS_MAX {
@@ -105,7 +105,7 @@ impl MembershipStatus<'_> {
         if is_taken { Err(MemberRefusal::PeerUrlExists) } else { Ok(()) }
     }
 
-    /// Whether a node without data may replace a member: the member is down and may leave.
+    /// Whether a node without data may replace a member: the member does not answer, and may leave.
     pub(super) fn may_replace(&self, id: NodeId) -> Result<(), MemberRefusal> {
         if self.is_live(id) { Err(MemberRefusal::StillRuns) } else { self.may_remove(id) }
     }

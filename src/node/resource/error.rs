@@ -12,7 +12,8 @@ use headwater_types::{LogIndex, Refusal};
 /// The reason for which a request about resources failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ResourceError {
-    /// The request path failed, or the state machine refused the command.
+    /// Any error of the node: of admission, the read or the proposal, or a refusal by the state
+    /// machine.
     #[error(transparent)]
     Node(#[from] NodeError),
     /// The type is not registered.

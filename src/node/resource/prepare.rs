@@ -12,7 +12,8 @@ use headwater_types::limits::DESCRIPTOR_SET_BYTES_MAX;
 use headwater_types::resource::{Any, DEFAULT_UNIT, Resource, Scope, Tenancy, Type, TypeName, WILDCARD, builtin_scope};
 use headwater_types::{LogIndex, Refusal};
 
-/// Largest data that is validated on the request's own thread, if the type has no rules, bytes.
+/// Largest data that is validated on the request's own thread, bytes. Data of a built-in type, or
+/// of a type with rules, is validated on a blocking thread at any size.
 const JUDGED_AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
 /// A resource that is ready to be written.

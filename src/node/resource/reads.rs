@@ -1,7 +1,7 @@
 //! Read one, list a type, list a resource's dependents (spec: consul §5.5, §5.11, §5.12).
 //!
-//! A list comes from one view, and so do all its pages: a page token names the index of that state,
-//! which can be read until it is compacted.
+//! A list comes from one view. All its pages show the state at one index, which the page token
+//! names. That state can be read until it is compacted.
 
 use bytes::Bytes;
 
@@ -34,7 +34,7 @@ pub struct ResourceQuery {
     pub page: Option<PageToken>,
 }
 
-/// The position of a further page of a list.
+/// The cursor at which a further page of a list begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageToken {
     /// The lineage of the index.
@@ -50,19 +50,20 @@ pub struct PageToken {
 pub struct Listed {
     /// The resources, in the order of partition, namespace and name.
     pub resources: Vec<Resource>,
-    /// The position of the next page; `None` after the last.
+    /// The cursor of the next page; `None` if there is none.
     pub next: Option<PageToken>,
 }
 
 pub(super) type Found<T> = Result<Result<T, ResourceError>, StorageError>;
 
 impl TypedResources<'_> {
-    /// Reads one resource; with a uid, only that incarnation of it.
+    /// Reads one resource. If `id` has a uid, the stored resource must have the same one.
     ///
     /// # Errors
     ///
     /// [`ResourceError::NotFound`], [`ResourceError::GroupVersion`]; [`ResourceError::TypeUnknown`]
-    /// and [`ResourceError::Scope`] for an invalid id; those of the read path.
+    /// and [`ResourceError::Scope`] for an invalid id; [`ResourceError::Node`], also without the
+    /// right.
     pub async fn read(
         self,
         ctx: &RequestContext,
@@ -94,7 +95,8 @@ impl TypedResources<'_> {
     /// # Errors
     ///
     /// [`ResourceError::PageExpired`], [`ResourceError::PageToken`] and
-    /// [`ResourceError::ListTooLong`]; those of the read path.
+    /// [`ResourceError::ListTooLong`]; [`ResourceError::TypeUnknown`] and [`ResourceError::Scope`]
+    /// for an invalid selector; [`ResourceError::Node`], also if none of it may be read.
     pub async fn list(
         self,
         ctx: &RequestContext,
@@ -126,12 +128,13 @@ impl TypedResources<'_> {
         }
     }
 
-    /// Lists the resources of all types that one incarnation of a resource owns, as far as they may
-    /// be read.
+    /// Lists the resources of all types that `owner`, with its uid, owns, as far as they may be
+    /// read. The owner need not exist.
     ///
     /// # Errors
     ///
-    /// [`ResourceError::OwnsTooMuch`]; those of the read path.
+    /// [`ResourceError::OwnsTooMuch`]; [`ResourceError::TypeUnknown`] and [`ResourceError::Scope`]
+    /// for an invalid owner; [`ResourceError::Node`], also if the owner may not be read.
     pub async fn list_by_owner(
         self,
         ctx: &RequestContext,
@@ -152,7 +155,8 @@ impl TypedResources<'_> {
         }
     }
 
-    /// Checks the selector's type, and fills in the default units that its scope has.
+    /// Looks up the selector's type, and completes its tenancy by the type's scope
+    /// ([`complete_tenancy`]). Wildcards are allowed.
     pub(super) async fn complete_selector(
         self,
         ctx: &RequestContext,

@@ -21,7 +21,8 @@ use headwater_types::{ChangeKind, CommandEvents, Refusal, ResourceEvent};
 use super::TypedResources;
 use super::error::ResourceError;
 
-/// Timeout of one command, and of the reads of one round.
+/// Timeout of one command, and of all searches of one round together. The latter runs from the
+/// start of the round, so the commands between two searches count.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error, and interval of checks without a notification.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -96,8 +97,8 @@ impl TypedResources<'_> {
         Ok(reaped || drained)
     }
 
-    /// Deletes the dependents of the tombstone's owner, step by step. False if the tombstone cannot
-    /// be read.
+    /// Deletes the dependents of the tombstone's owner, step by step. False only if the tombstone
+    /// cannot be read.
     async fn reap_one(self, tombstone: Resource) -> Result<bool, NodeError> {
         let Some(owner) = tombstone_owner(&tombstone) else {
             tracing::error!(name = tombstone.id.name, "a tombstone cannot be read; it stays");
@@ -168,8 +169,8 @@ impl TypedResources<'_> {
         Ok(freed)
     }
 
-    /// Deletes this incarnation of a resource. Returns whether that removed or marked it; false
-    /// also if the state machine refused.
+    /// Deletes a resource, if it still has the same uid. Returns whether that removed or marked it;
+    /// false also if the state machine refused.
     async fn delete_one(self, resource: Resource) -> Result<bool, ResourceError> {
         use headwater_types::resource::ResourceDeletion;
         let ctx = RequestContext::own(STEP_TIMEOUT);

@@ -1,9 +1,9 @@
 //! The known types, built-in and registered, compiled to validate data.
 //!
-//! Owns the compiled registrations. They follow from the state. Its head has the index of the last
-//! change of types, and the first request after a change loads the registrations again. So a member
-//! knows a type as soon as it has applied its registration, from an entry or a snapshot. Invariant:
-//! a [`TypeMap`] holds the types of one view.
+//! Owns the compiled registrations. They follow from the state. The head of the state has the index
+//! of the last change of types, and the first request after a change loads the registrations again.
+//! So a member knows a type as soon as it has applied its registration, from an entry or a
+//! snapshot. Invariant: a [`TypeMap`] holds the types of one view.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -175,7 +175,7 @@ impl TypedResources<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Storage`] if the disk failed.
+    /// [`NodeError::Storage`] if the disk failed; [`NodeError::Stopped`] if the node is stopping.
     pub async fn types(self) -> Result<Arc<TypeMap>, NodeError> {
         self.node.inner.resource_types.current(&self.node.inner.store).await
     }

@@ -111,7 +111,7 @@ impl TypedResources<'_> {
     /// # Errors
     ///
     /// If the principal has no such right, before the type is looked up;
-    /// [`ResourceError::TypeUnknown`].
+    /// [`ResourceError::TypeUnknown`]; [`ResourceError::Node`] if the lookup failed.
     pub(super) async fn resolve_for(
         self,
         ctx: &RequestContext,

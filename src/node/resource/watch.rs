@@ -1,9 +1,9 @@
 //! Resource watches: a list, then every change, in order (spec: consul §5.13).
 //!
-//! Owns the start of a watch. The list is a snapshot that all watches within a short time share.
-//! Changes since it was made are merged into it for each watch, so that no watch begins with an
-//! older state than its node has shown. A watch may also begin after an index, without a list:
-//! history has the changes.
+//! Owns the start of a watch. The list is a snapshot that watches of the same selector share for a
+//! short time. Changes since it was made are merged into it for each watch, so that no watch begins
+//! with an older state than its node has shown. A watch may also begin after an index, without a
+//! list: history has the changes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -122,7 +122,8 @@ impl Follow<'_> {
     /// [`ResourceError::ResumeOtherRights`] if the start cannot be continued,
     /// [`ResourceError::WatchTooLarge`] if the list would be too long,
     /// [`NodeError::TooManyRequests`] if the memory budget of states is exhausted,
-    /// [`NodeError::TooManyWatchers`]; those of a serializable read otherwise.
+    /// [`NodeError::TooManyWatchers`]; otherwise as [`list`](crate::TypedResources::list) with
+    /// serializable consistency.
     pub async fn resources(
         self,
         ctx: &RequestContext,

@@ -37,8 +37,9 @@ impl TypedResources<'_> {
     ///
     /// # Errors
     ///
-    /// [`ResourceError`] if the write is not allowed; those of
-    /// [`Node::propose`](crate::Node::propose).
+    /// [`ResourceError`] if the resource is invalid or the write is not allowed;
+    /// [`ResourceError::Unsettled`] if its type changes during every attempt;
+    /// [`ResourceError::Node`] with the errors of [`Node::propose`](crate::Node::propose).
     pub async fn write(
         self,
         ctx: &RequestContext,
@@ -61,12 +62,13 @@ impl TypedResources<'_> {
         Err(ResourceError::Unsettled(resource.id.type_))
     }
 
-    /// Replaces one status of a resource, and sets its time. With `expected`, only if the stored
-    /// version is that one.
+    /// Replaces the status `key` of a resource, and sets the status's time to now. With `expected`,
+    /// only if the stored version of the resource is that one.
     ///
     /// # Errors
     ///
-    /// As [`TypedResources::write`].
+    /// [`ResourceError::NotFound`] if the resource is missing; otherwise as
+    /// [`TypedResources::write`].
     pub async fn write_status(
         self,
         ctx: &RequestContext,
@@ -85,8 +87,9 @@ impl TypedResources<'_> {
         }
     }
 
-    /// Deletes a resource, or marks it if it has finalizers. With `expected`, only if the stored
-    /// version is that one. Deleting a missing resource succeeds.
+    /// Deletes a resource. Only marks it if it has finalizers, or is a unit of tenancy with
+    /// resources. With `expected`, only if the stored version is that one. Deleting a missing
+    /// resource succeeds.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The changes of one command, entity by entity, with their states before and after it.
 //!
 //! Owns the meaning of records of history for entities, and the size of a message of changes. Knows
-//! no streams. Values of the states before are loaded together for many commands. Invariant: states
-//! are loaded only for changes that fit into the message.
+//! no streams. The states before changes of keys and nodes are loaded together for many commands,
+//! and only for changes that fit into the message.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ pub struct CommandChanges {
 /// A cursor among the changes of one command: the first change that is still to be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Position of a record of the command.
+    /// Number of a record of the command.
     record: u32,
     /// Number of events of that record to skip.
     event: usize,
@@ -126,7 +126,7 @@ pub(super) struct Gatherer<'v, 'db> {
     view: &'v ReadView<'db>,
     filter: &'v Filter,
     commands: Vec<CommandChanges>,
-    /// States before changes that are still to be loaded: positions in `commands` and its
+    /// States before changes that are still to be loaded: indexes into `commands` and its
     /// `changes`, and the version.
     pending: Vec<(usize, usize, Version)>,
     /// Size of the changes with all states, loaded or not, bytes.

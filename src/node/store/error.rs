@@ -8,7 +8,7 @@ use headwater_types::LogIndex;
 /// The reason for which a request about the history has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
-    /// An error of the request path.
+    /// Any error that is not about a point of history, for example of admission.
     #[error(transparent)]
     Node(#[from] NodeError),
     /// The index is newer than everything in the store.
@@ -26,7 +26,8 @@ pub enum StoreError {
         index: Option<LogIndex>,
         /// The oldest index whose state can be read.
         oldest: LogIndex,
-        /// Time of the change at that index, milliseconds since the Unix epoch; zero if unknown.
+        /// Time of the last change up to that index, milliseconds since the Unix epoch; zero if
+        /// unknown.
         oldest_unix_ms: u64,
     },
     /// The index belongs to another lineage: another cluster, or one from before a restore.

@@ -26,7 +26,7 @@ use headwater_storage::{ReadView, StorageError};
 use headwater_types::limits::{STORE_CHANGES_BYTES_MAX, STORE_MESSAGE_BYTES_MAX};
 use headwater_types::{Face, KeyRange, LogIndex, StoreEpoch};
 
-/// Commands with changes in the first part, count: it is short, so that it comes soon.
+/// Most commands with changes in the first part, count: it is short, so that it comes soon.
 const FIRST_COMMANDS: usize = 64;
 /// Most commands with changes in one part, count.
 const COMMANDS_MAX: usize = 1024;
@@ -177,7 +177,7 @@ impl Store<'_> {
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; those of the read path; [`NodeError::TooManyWatchers`] for a live stream.
+    /// [`StoreError`]; among them [`NodeError::TooManyWatchers`] for a live stream.
     pub async fn history(self, ctx: &RequestContext, query: HistoryQuery) -> Result<HistoryReader, StoreError> {
         let node = self.node;
         node.ready_to_read(ctx, query.consistency).await?;
@@ -241,8 +241,9 @@ pub(super) fn begin(
     Ok(Ok((rest, view.head().epoch)))
 }
 
-/// The commands of a part of history that changed the targets, ascending. `None` unless the targets
-/// are few keys: only then is reading the keys' versions cheaper than reading everything.
+/// The commands of a part of history that changed the targets, ascending. `None` if all commands
+/// must be read: a target has no keys ([`keys_of`]), or more than [`VERSIONS_MAX`] versions in one
+/// interval.
 fn few_commands(
     view: &ReadView<'_>,
     filter: &Filter,
@@ -263,7 +264,8 @@ fn few_commands(
     Ok(Some(all.into()))
 }
 
-/// The keys whose versions name every change of the target; `None` if its changes have no keys.
+/// The keys whose versions name every change of the target. `None` for a whole space, and for
+/// targets in spaces other than keys and resources.
 fn keys_of(target: &StoreTarget) -> Option<(Table, Vec<KeyRange>)> {
     match target.space {
         EntitySpace::Kv if target.name.is_empty() => None,
@@ -395,8 +397,8 @@ impl<'a> Listed<'a> {
 }
 
 impl HistoryReader {
-    /// Reads the next part. `None` if there is nothing now: a live stream goes on when
-    /// [`poll_ready`](Self::poll_ready) is ready, another one has ended.
+    /// Reads the next part. `None` if there is nothing now. A live stream below its limit goes on
+    /// when [`poll_ready`](Self::poll_ready) is ready; any other stream has ended.
     ///
     /// # Errors
     ///

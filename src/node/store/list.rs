@@ -38,7 +38,8 @@ pub(super) struct Page {
     entities: Vec<StoreEntity>,
     count_max: usize,
     bytes: usize,
-    /// The last entity of the present target, as the next page needs it.
+    /// The cursor of the present target: its last entity in this page, else the cursor with which
+    /// the page began.
     last: Vec<u8>,
     /// Whether an entity was left out.
     is_cut: bool,
@@ -50,9 +51,10 @@ impl Page {
         Self { entities: Vec::new(), count_max, bytes: 0, last: Vec::new(), is_cut: false }
     }
 
-    /// If entities of the present target were left out, the position after which the next page
-    /// begins. It is that of the target's last entity in this page, or empty if there is none.
-    /// `None` if nothing was left out. Takes the position: call it once for each target.
+    /// If entities of the present target were left out, the cursor after which the next page
+    /// begins. It is that of the target's last entity in this page. If this page has none of the
+    /// target, it is the one with which [`list`] began. `None` if nothing was left out. Takes the
+    /// cursor: call it once for each target.
     pub(super) fn cut(&mut self) -> Option<Vec<u8>> {
         self.is_cut.then(|| std::mem::take(&mut self.last))
     }
@@ -65,7 +67,7 @@ impl Page {
         self.entities.len() >= self.count_max || self.bytes >= STORE_PAGE_BYTES_MAX
     }
 
-    /// Adds an entity with the position `last` and `bytes` of data. False if the page was full
+    /// Adds an entity with the cursor `last` and `bytes` of data. False if the page was full
     /// before: the entity is left out.
     fn push(&mut self, last: &[u8], bytes: usize, entity: StoreEntity) -> bool {
         if self.is_full() {
@@ -80,8 +82,8 @@ impl Page {
     }
 }
 
-/// Adds the entities of a target after the position `after` to the page, until the page is full. An
-/// empty position begins with the first entity.
+/// Adds the entities of a target after the cursor `after` to the page, until the page is full. An
+/// empty cursor begins with the first entity.
 pub(super) fn list(view: &ReadView<'_>, at: At, target: &StoreTarget, after: &[u8], page: &mut Page) -> Found<()> {
     page.last = after.to_vec();
     match target.space {

@@ -32,12 +32,12 @@ use list::Page;
 /// A result, or the reason for which a request has none.
 type Found<T> = Result<Result<T, StoreError>, StorageError>;
 
-/// The part of the store below one name that a request is about.
+/// The extent of a target in the tree of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Depth {
     /// The entity alone.
     Itself,
-    /// The entity and its children.
+    /// The entity and the entities one level below it.
     Children,
     /// The entity and everything below.
     All,
@@ -49,9 +49,9 @@ pub struct StoreTarget {
     /// The space of the entity.
     pub space: EntitySpace,
     /// The name in the space, which must be valid
-    /// ([`key_of`](headwater_types::entity::key_of)). The empty name is the whole space.
+    /// ([`key_of`](headwater_types::entity::key_of)). The empty name is the root of the space.
     pub name: String,
-    /// The part of the tree below the name.
+    /// The extent below the name.
     pub depth: Depth,
 }
 
@@ -125,7 +125,7 @@ impl At {
     }
 }
 
-/// The position at which a further page of a read begins.
+/// The cursor at which a further page of a read begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorePage {
     /// The lineage of the index.
@@ -134,12 +134,12 @@ pub struct StorePage {
     pub at: LogIndex,
     /// Number of the target that is continued, from 0.
     pub target: usize,
-    /// The position of the last entity of the page before, opaque to clients. Empty: the target
-    /// begins with its first entity.
+    /// The target's last entity in the pages before, opaque to clients. Empty: the target begins
+    /// with its first entity.
     pub after: Vec<u8>,
 }
 
-/// Entities and the point at which to read them.
+/// A request for a page of entities at one point of history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreQuery {
     /// The entities; at least one target.
@@ -167,7 +167,7 @@ pub struct StoreRead {
     pub unix_ms: u64,
     /// The entities of the page, in the order of the targets.
     pub entities: Vec<StoreEntity>,
-    /// The position of the next page; `None` after the last.
+    /// The cursor of the next page; `None` if there is none.
     pub next: Option<StorePage>,
 }
 
@@ -189,7 +189,7 @@ impl Store<'_> {
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; those of the read path.
+    /// [`StoreError`]; among them [`StoreError::Node`] if the principal may not read the targets.
     pub async fn read(
         self,
         ctx: &RequestContext,

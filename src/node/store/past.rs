@@ -56,7 +56,8 @@ pub(super) fn leases(view: &ReadView<'_>, at: At) -> Found<BTreeMap<LeaseId, Pas
     Ok(Ok(leases))
 }
 
-/// The members at a point, each with the log index of its last change; zero if that is unknown.
+/// The members at a point, each with the log index of its last change. Zero for a member that has
+/// not changed since the point.
 pub(super) fn members(view: &ReadView<'_>, at: At) -> Found<BTreeMap<NodeId, (Arc<ClusterMember>, LogIndex)>> {
     let present = headwater_raft::members_of(view)?.into_iter();
     let mut members: BTreeMap<_, _> = present.map(|member| (member.id, (Arc::new(member), LogIndex::ZERO))).collect();
@@ -94,8 +95,8 @@ fn too_far(at: At) -> StoreError {
     StoreError::TooFar { index: at.index, searched: SEARCHED_MAX }
 }
 
-/// Visits the events after a point, oldest first. False if there are more records than a search
-/// visits.
+/// Visits the events after a point, oldest first. Returns false if it visited more than
+/// [`SEARCHED_MAX`] records: it stopped there, and later events may be missing.
 fn later_events(view: &ReadView<'_>, at: At, mut visit: impl FnMut(ClusterEvent)) -> Result<bool, StorageError> {
     if at.is_newest() {
         return Ok(true);

@@ -72,7 +72,7 @@ pub struct Entity {
     /// The space that the entity is in.
     pub space: EntitySpace,
     /// The name in the space, which must be valid ([`key_of`](headwater_types::entity::key_of)).
-    /// The empty name is the whole space.
+    /// The empty name is the root of the space.
     pub name: String,
     /// Whether everything below is followed, not only the children.
     pub recursive: bool,
@@ -81,7 +81,7 @@ pub struct Entity {
 /// The reason for which an entity cannot be followed from a position.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EntityError {
-    /// An error of the request path.
+    /// Any error that is not about the position or the size, for example of admission.
     #[error(transparent)]
     Node(#[from] NodeError),
     /// The position is of another lineage. The client must begin with the state.
@@ -179,9 +179,10 @@ impl Entities {
 }
 
 impl Follow<'_> {
-    /// Follows an entity. The first group includes everything that any node had acknowledged before
-    /// the call. The session yields token 0 when there may be something to read. Before each wait
-    /// for the token, the caller reads until [`EntityWatch::next`] returns `None`.
+    /// Follows an entity. The position of the first group covers everything that any node had
+    /// acknowledged before the call. The session yields token 0 when there may be something to
+    /// read. Before each wait for the token, the caller reads until [`EntityWatch::next`] returns
+    /// `None`.
     ///
     /// # Errors
     ///

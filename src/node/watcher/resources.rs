@@ -58,7 +58,8 @@ pub(in super::super) fn selector(parts: &[String]) -> Selector {
     }
 }
 
-/// The keys of the resource with a name, or of all resources below it. Parts after the sixth are
+/// The key of the resource with a name, or an interval with the keys of all resources below it.
+/// Keys lack the version of the group, so other versions share them. Parts after the sixth are
 /// ignored.
 pub(in super::super) fn key_range(name: &str) -> KeyRange {
     let mut parts = parts(name);

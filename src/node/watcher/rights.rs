@@ -61,12 +61,12 @@ fn parts(name: &str) -> Vec<String> {
     split.map(|segment| text(segment).map_or_else(|| "\0".to_owned(), |part| canonical(&part))).collect()
 }
 
-/// Checks that the principal may read all of the intervals. Without intervals, it must only be
-/// authenticated.
+/// Checks that the principal may read all of the intervals. Without intervals, checks
+/// [`Node::authorize_somebody`].
 ///
 /// # Errors
 ///
-/// If the principal is not authenticated, or may not read all of the intervals.
+/// If the principal is not authenticated where it must be, or may not read all of the intervals.
 pub(in super::super) fn permit(
     node: &Node,
     ctx: &RequestContext,

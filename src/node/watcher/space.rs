@@ -59,8 +59,8 @@ pub(super) trait Space: Send + Sync + 'static {
     /// The topic of the space's changes.
     type Topic: Recorded;
 
-    /// Whether computing the changes of a small commit needs few reads: the calling thread does it
-    /// then. Otherwise a blocking thread does it for every commit.
+    /// Whether the calling thread computes the changes of a small commit, because that needs few
+    /// reads. A blocking thread computes those of all other commits.
     const READS_LITTLE: bool = true;
 
     /// The topic's feed.

@@ -61,8 +61,8 @@ impl Scope {
 /// `was_there` and its last `data`.
 pub(super) type Changed = BTreeMap<String, Touched>;
 
-/// Adds the effect of a change to those of earlier changes. Ignores an element that is not below
-/// the root of `scope`, or the root itself.
+/// Adds the effect of a change to those of earlier changes. Ignores an element that is neither the
+/// root of `scope` nor below it.
 pub(super) fn add(changed: &mut Changed, scope: &Scope, name: &str, touched: Touched) {
     let Some(element) = relative(name, &scope.root) else { return };
     match changed.get_mut(element) {
@@ -109,7 +109,8 @@ struct Tree<'a, 'db, S> {
     changed: &'a Changed,
     before: Option<LogIndex>,
     after: LogIndex,
-    /// Whether an element existed at `before`, by its name; `None` if that is unknown.
+    /// Whether an element existed at `before`, by its name, for those looked up so far. `None` if
+    /// `before` cannot be read any more.
     was: HashMap<String, Option<bool>>,
     /// Whether an element exists at `after`, by its name.
     is: HashMap<String, bool>,

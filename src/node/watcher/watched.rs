@@ -104,8 +104,8 @@ impl<S: Space> Watched<S> {
         }
     }
 
-    /// The combined changes of `items`, with the position after them. `items` must be all commits
-    /// of the subject from the first one up to `through`.
+    /// The combined changes of `items`, with the position `through`. `items` must be all commits of
+    /// the subject from the first item on, up to and with `through`.
     pub(super) fn changes(
         &self,
         items: &[Item<S::Topic>],
@@ -220,7 +220,7 @@ pub(super) struct Registry<S: Space> {
     entities: Mutex<HashMap<Scope, Arc<Watched<S>>>>,
 }
 
-/// Numbers the entities of all spaces.
+/// The next [`Watched::id`], unique among the entities of all spaces.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl<S: Space + Default> Default for Registry<S> {

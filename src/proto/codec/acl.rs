@@ -26,7 +26,8 @@ pub fn encode_acl_row(row: &AclRow) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, for malformed bytes, and for a value that this version
+/// does not know. Unknown fields are ignored.
 pub fn decode_acl_row(bytes: Bytes, modified: LogIndex) -> Result<AclRow, CodecError> {
     let mut row = read_row(decode_message("row of the access control lists", FORMAT, bytes)?)?;
     match &mut row {

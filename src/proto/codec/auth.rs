@@ -27,7 +27,8 @@ pub fn encode_user(user: &User) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, for malformed bytes, and for a value that this version
+/// does not know. Unknown fields are ignored.
 pub fn decode_user(bytes: Bytes) -> Result<User, CodecError> {
     let pb::AuthUser { password, roles } = decode_message("user", FORMAT, bytes)?;
     Ok(User { password: password.map(SecretHash), roles })
@@ -42,7 +43,8 @@ pub fn encode_role(role: &Role) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, for malformed bytes, and for a value that this version
+/// does not know. Unknown fields are ignored.
 pub fn decode_role(bytes: Bytes) -> Result<Role, CodecError> {
     let role: pb::AuthRole = decode_message("role", FORMAT, bytes)?;
     Ok(Role { permissions: role.permissions.into_iter().map(read_permission).collect::<Result<_, _>>()? })
@@ -58,7 +60,8 @@ pub fn encode_auth_state(state: AuthState) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, for malformed bytes, and for a value that this version
+/// does not know. Unknown fields are ignored.
 pub fn decode_auth_state(bytes: Bytes) -> Result<AuthState, CodecError> {
     let pb::AuthState { enabled, revision } = decode_message("state of authentication", FORMAT, bytes)?;
     Ok(AuthState { enabled, revision })

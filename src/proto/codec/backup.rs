@@ -36,7 +36,7 @@ pub fn encode_backup(info: &BackupInfo) -> Bytes {
 /// # Errors
 ///
 /// [`CodecError::TooNew`] if the state needs a newer version than this program's; other errors for
-/// anything else that this program does not understand.
+/// malformed bytes. Unknown fields are ignored.
 pub fn decode_backup(bytes: Bytes) -> Result<BackupInfo, CodecError> {
     let needs = Version::from_byte(*bytes.first().ok_or(CodecError::Empty { what: WHAT })?);
     NEWEST.check("the backup", needs)?;

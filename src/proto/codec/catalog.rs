@@ -1,7 +1,7 @@
 //! Encoding of the service catalog: commands, outcomes, and stored rows.
 //!
-//! A stored row has no `modified`: it is the log index of the stored record. Invariant: equal rows
-//! have equal bytes.
+//! A live row is stored without its `modified`, which is the log index of its record. The row of a
+//! removed one keeps it. Invariant: equal rows have equal bytes.
 
 use bytes::Bytes;
 
@@ -29,7 +29,8 @@ pub fn encode_node(row: &CatalogNode) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, for malformed bytes, and for a value that this version
+/// does not know. Unknown fields are ignored.
 pub fn decode_node(bytes: Bytes, at: LogIndex) -> Result<CatalogNode, CodecError> {
     let mut row = read_node(decode_message("node of the catalog", FORMAT, bytes)?);
     if row.modified == LogIndex::ZERO {
@@ -48,7 +49,8 @@ pub fn encode_service(row: &Service) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, for malformed bytes, and for a value that this version
+/// does not know. Unknown fields are ignored.
 pub fn decode_service(bytes: Bytes, at: LogIndex) -> Result<Service, CodecError> {
     let mut row = read_service(decode_message("service of the catalog", FORMAT, bytes)?)?;
     if row.modified == LogIndex::ZERO {
@@ -67,7 +69,8 @@ pub fn encode_check(row: &Check) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, for malformed bytes, and for a value that this version
+/// does not know. Unknown fields are ignored.
 pub fn decode_check(bytes: Bytes, at: LogIndex) -> Result<Check, CodecError> {
     let mut row = read_check(decode_message("check of the catalog", FORMAT, bytes)?)?;
     if row.modified == LogIndex::ZERO {
@@ -86,7 +89,8 @@ pub fn encode_gateway(row: &TerminatingGateway) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, for malformed bytes, and for a value that this version
+/// does not know. Unknown fields are ignored.
 pub fn decode_gateway(bytes: Bytes, at: LogIndex) -> Result<TerminatingGateway, CodecError> {
     let mut row = read_gateway(decode_message("gateway of the catalog", FORMAT, bytes)?);
     if row.modified == LogIndex::ZERO {
@@ -491,7 +495,8 @@ fn write_event(event: &CatalogEvent) -> pb::CatalogEvent {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand.
+/// [`CodecError`] for another format byte, for malformed bytes, and for a value that this version
+/// does not know. Unknown fields are ignored.
 pub fn decode_events(bytes: Bytes) -> Result<Vec<RecordedEvent>, CodecError> {
     let message: pb::CatalogEvents = decode_message("events of the catalog", FORMAT, bytes)?;
     message.events.into_iter().map(read_event).collect()

@@ -25,7 +25,7 @@ fn resource(name: &str) -> ResourceId {
     }
 }
 
-/// Every kind of condition, with the tests that fit it.
+/// Every kind of condition, each with a test that fits it.
 fn conditions() -> Vec<CommitCondition> {
     let (index, since) = (EntityTest::Index(LogIndex(3)), EntityTest::UnchangedSince(LogIndex(3)));
     let instance = CommitEntity::Instance { service: "s".to_owned(), node: "n".to_owned(), id: "i".to_owned() };

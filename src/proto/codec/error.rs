@@ -13,7 +13,8 @@ pub enum CodecError {
         /// The kind of record.
         what: &'static str,
     },
-    /// The leading byte names a version that this program does not understand.
+    /// The leading byte names a version above the ones that the decoder was to support: those of
+    /// this program, or lower ones of a test.
     #[error(transparent)]
     TooNew(#[from] TooNew),
     /// The leading byte is no format of this kind of record, and no version newer than this
@@ -40,8 +41,8 @@ pub enum CodecError {
         /// The reason for which the bytes cannot be decoded.
         detail: String,
     },
-    /// A required field has no value: it is not set, its bytes are empty, or an enumeration or
-    /// version is 0.
+    /// A required field has no value. It is not set, or set to an alternative that this version
+    /// does not know; its bytes are empty; or an enumeration or version is 0.
     #[error("{field} is missing")]
     Missing {
         /// The field, as `Message.field`.

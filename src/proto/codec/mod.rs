@@ -2,10 +2,10 @@
 //!
 //! Raft's records ([`raft`]) are bincode. All others are protobuf: commands ([`command`]), outcomes
 //! ([`outcome`]), questions to the leader ([`lease`]), the description of a backup ([`backup`]),
-//! and stored rows ([`resource`], [`catalog`], [`consul`], [`acl`], [`commit`]). Does not know
-//! where the bytes are stored or sent. Invariant: every later version can decode bytes that were
-//! once written (a leading format byte, golden tests). Bytes of an unknown format are an error,
-//! never a guess. An unknown field is an error in a command; in other records it is ignored.
+//! and stored rows, for example those of [`resource`] and [`catalog`]. Does not know where the
+//! bytes are stored or sent. Invariant: every later version can decode bytes that were once written
+//! (a leading format byte, golden tests). Bytes of an unknown format are an error, never a guess.
+//! An unknown field is an error in a command; in other records of protobuf it is ignored.
 
 pub mod acl;
 mod alarm;

@@ -3,7 +3,7 @@
 //!
 //! They are structs of our own because those of the Raft library promise no stable form. Their
 //! bytes are one format byte, then bincode 2 through serde in its standard configuration:
-//! little-endian, variable-length integers (one byte below 251), enum variants by position, maps
+//! little-endian, variable-length integers (one byte below 251), enum variants by number, maps
 //! and sets as a length and their items in order. The fields of a format never change: a record
 //! with other fields gets another format byte. Tests pin the bytes.
 
@@ -73,11 +73,12 @@ pub struct LogId {
 /// The name, the addresses and the state of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// Configured name of the member; empty until its first start.
+    /// Configured name of the member; empty until an announced member has started.
     pub name: String,
     /// URL of its peer port: `http://host:port`, or `https://` with TLS.
     pub peer_url: String,
-    /// URL of its client port: `http://host:port`, or `https://` with TLS.
+    /// URL of its client port: `http://host:port`, or `https://` with TLS. Empty until an announced
+    /// member has started.
     pub client_url: String,
     /// Random id of the data directory that has this member id. 0 for the first members, and for an
     /// announced member until it has started.

@@ -33,8 +33,8 @@ fn unhex(text: &str) -> Bytes {
     text.chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect::<Vec<u8>>().into()
 }
 
-/// A command of every kind with its bytes. The bytes are in logs: do not edit them; a change needs
-/// a new format.
+/// Commands with their bytes; the tests of the other modules have further kinds. The bytes are in
+/// logs: do not edit them; a change needs a new format.
 fn golden_proposals() -> Vec<(Proposal, &'static str)> {
     let everything = Txn {
         compares: vec![

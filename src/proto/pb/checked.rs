@@ -27,8 +27,8 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 /// Length of the head before each message, bytes.
 const HEAD_BYTES: usize = 16;
 
-/// Random id of a call, shared by encoder and decoder; unset on the answering side until the first
-/// message arrives.
+/// Random id of a call, shared by encoder and decoder; unset on the answering side until its first
+/// message.
 type Call = Arc<OnceLock<u64>>;
 
 /// The codec of one side of one call: sends `T`, receives `U`.

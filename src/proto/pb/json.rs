@@ -1,4 +1,4 @@
-//! Google's well-known messages as JSON.
+//! The well-known protobuf message `google.protobuf.Struct` as JSON.
 
 /// 2^53: up to it a 64-bit float holds every whole number exactly.
 const WHOLE_NUMBER_MAX: f64 = 9_007_199_254_740_992.0;

@@ -1,4 +1,4 @@
-//! Admission of calls between members: messages that no member of the cluster can have sent are
+//! Checks of calls between members: messages that no member of the cluster can have sent are
 //! refused before consensus receives them.
 //!
 //! Consensus trusts its messages. A term near the highest number, or the vote of another member,
@@ -25,8 +25,9 @@ pub(crate) const TERM_STEP_MAX: u64 = 1 << 32;
 const NEWER_MEMBERS_MAX: u64 = 1 << 20;
 
 /// Refuses a sender that cannot be another member: id 0, this member's own id, a removed one, and
-/// one too far above the highest known one. Other ids above that are accepted: they may belong to
-/// members added since, and a member that is behind must be able to follow them.
+/// one more than [`NEWER_MEMBERS_MAX`] above the highest known one. Lower unknown ids are accepted:
+/// they may belong to members added since, and a member that is behind must be able to follow them.
+/// Before the first applied membership, every id but 0 and the own one is accepted.
 pub(super) fn check_sender(members: Members<'_>, me: NodeId, from: NodeId) -> Result<(), Status> {
     let highest = members.highest_id();
     let is_known = if highest == NodeId(0) {

@@ -38,8 +38,8 @@ use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
 use headwater_tls::Dialer;
 use headwater_types::{ClusterId, NodeId};
 
-/// Makes clients for openraft, and keeps one shared connection a peer for all other calls, such as
-/// forwarded proposals and read indexes.
+/// Makes clients for openraft, and keeps one shared connection to each peer for all other calls,
+/// such as forwarded proposals and read indexes.
 #[derive(Clone)]
 pub(crate) struct Peers {
     inner: Arc<PeersInner>,

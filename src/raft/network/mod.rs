@@ -131,7 +131,8 @@ impl Route {
 }
 
 /// Refuses a call for another cluster or another member, from a store of another lineage, or
-/// without valid metadata. Returns the sender as the call names it, which may not be a member.
+/// without valid metadata. An epoch or origin that only one side has is not compared. Returns the
+/// sender as the call names it, which may not be a member.
 pub(crate) fn check_route(
     metadata: &MetadataMap,
     cluster: ClusterId,

@@ -41,8 +41,8 @@ impl PeerService {
         Self { consensus }
     }
 
-    /// Refuses a call that is not meant for this member, or with a certificate that is not the
-    /// sender's. Returns the sender, which may not be a member.
+    /// Refuses a call that [`check_route`] or [`admission::check_certificate`] refuses, and with
+    /// TLS one without a certificate. Returns the sender, which may not be a member.
     fn check<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
         let from = check_route(
             request.metadata(),
@@ -79,8 +79,8 @@ impl PeerService {
         Ok(from)
     }
 
-    /// Refuses senders that this member does not know as members; records the call of an accepted
-    /// one.
+    /// Refuses senders that this member does not know as members; records the call of one that can
+    /// be a member, as [`admit`](Self::admit).
     fn admit_member(&self, from: NodeId) -> Result<(), Status> {
         self.admit(from).and_then(|()| admission::check_known(self.consensus.members(), from))
     }
@@ -102,7 +102,7 @@ impl PeerService {
         }
     }
 
-    /// Logs and counts a message that no member can have sent.
+    /// As [`note_refused`], with the metrics of the sender `from`.
     fn refused(&self, from: NodeId, why: impl std::fmt::Display) {
         note_refused(&self.peer(from), from, why);
     }
@@ -160,7 +160,7 @@ fn check_joining(joining: &Joining) -> Result<(), Status> {
 /// Longest time for a change of the membership; a longer one in a request is cut to this.
 const CHANGE_MAX: Duration = Duration::from_secs(600);
 
-/// Logs and counts a message that no member can have sent.
+/// Counts a refused message of `from` in the metrics `peer`. Logs at most one a second for them.
 fn note_refused(peer: &PeerMetrics, from: NodeId, why: impl std::fmt::Display) {
     peer.received_failures.inc();
     if let Some(messages) = peer.refusals.note() {
@@ -189,8 +189,8 @@ fn fatal(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("consensus has ended on this member: {error}"))
 }
 
-/// Records a contact with the leader, unless the append was refused for a higher vote.
-/// `is_blocked`: the leader has reported that it has no majority.
+/// Records a contact with the leader, unless the append was refused for a higher vote. With
+/// `is_blocked`, records instead that the leader has reported the loss of its majority.
 fn note_contact(consensus: &Consensus, result: &convert::AppendResult, is_blocked: bool) {
     match result {
         Err(StreamAppendError::HigherVote(_)) => {}

@@ -86,7 +86,9 @@ pub(super) enum SessionEnd {
     With(NodeId),
 }
 
-/// The requests of a session that wait for an answer or for being sent, and since when.
+/// Record of the requests that a session's connection has taken: the number of those without an
+/// answer, and the times from which [`silence`](Self::silence) is measured. Every answer begins the
+/// wait for the next one anew, so an old request is not overdue while other answers come.
 pub(super) struct Unanswered {
     requests: usize,
     /// The time at which the wait for the next answer began: that of the request, or of the last

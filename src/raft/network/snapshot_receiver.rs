@@ -208,8 +208,8 @@ fn remove_others(incoming: &Path, own: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Removes files from `dir` that the offer does not contain; returns the positions in the offer of
-/// the files to be sent.
+/// Makes `dir` if it is missing, and removes its files that the offer does not contain. Returns the
+/// indexes into `files` of the files that are to be sent.
 fn prepare(dir: &Path, files: &[pb::SnapshotFile]) -> std::io::Result<Vec<u32>> {
     files::create_dir(dir)?;
     for entry in std::fs::read_dir(dir)? {

@@ -41,7 +41,7 @@ impl Shape {
     }
 }
 
-/// Functions, other than operators, that rules may call, with the types of their results.
+/// Functions that rules may call, other than operators and macros, with the types of their results.
 const FUNCTIONS: &[(&str, Shape)] = &[
     ("size", Shape::Scalar("int")),
     ("contains", Shape::Bool),

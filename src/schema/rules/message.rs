@@ -38,7 +38,8 @@ impl MessageVal {
 }
 
 /// Converts a message to a value of CEL: a time, duration, wrapper, `Struct`, `ListValue` or
-/// `Value` to the value that it represents, any other message to a [`MessageVal`].
+/// `Value` to the value that it represents, any other message to a [`MessageVal`]. A time or a
+/// duration out of range becomes a [`MessageVal`], too.
 pub(super) fn value(mut message: DynamicMessage) -> Box<dyn Val> {
     let descriptor = message.descriptor();
     if let Some(known) = well_known(&message) {

@@ -167,8 +167,8 @@ pub(super) fn instrument(expr: &mut IdedExpr, patterns: &mut Patterns) -> Result
     walk(expr, patterns).map(|_| ())
 }
 
-/// Instruments a node and all nodes below it. Returns their count, without nodes in the bodies of
-/// loops, which are charged for each element.
+/// Instruments a node and all nodes below it. Returns their count, with the added `@cost` nodes and
+/// without the bodies of loops: the latter are charged for each element.
 fn walk(node: &mut IdedExpr, patterns: &mut Patterns) -> Result<u64, String> {
     let mut nodes = 1;
     match &mut node.expr {

@@ -199,7 +199,7 @@ fn compile(expression: &str, message: &MessageDescriptor, patterns: &mut meter::
 const RECURSION_MAX: u16 = 16 * TYPE_RULE_DEPTH_MAX as u16;
 
 /// Estimated nesting depth: the most open brackets at once, and one level for every four of the
-/// operators `?`, `!` and `-`, which nest without brackets. Brackets in a quoted text count, too.
+/// operators `?`, `!` and `-`, which nest without brackets. Characters in a quoted text count, too.
 fn nesting(expression: &str) -> usize {
     let mut open = 0_usize;
     let mut deepest = 0;

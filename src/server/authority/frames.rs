@@ -156,8 +156,9 @@ impl Frames {
         }
     }
 
-    /// Decides about the frame at `last` of the held bytes: pass it, hold more bytes, or repair the
-    /// block that it ends. At least the frame's head is held.
+    /// Decides about the frame at `last` of the held bytes: pass it, hold more bytes, or judge the
+    /// block that it ends. Stops the repair if the block is too large or another frame interrupts
+    /// it. At least the frame's head is held.
     fn decide(&mut self, last: usize, out: &mut BytesMut) {
         let first = Frame(&self.held);
         let frame = Frame(&self.held[last..]);

@@ -17,7 +17,7 @@ const AUTHORITY_INDEX: usize = 1;
 /// The `:authority` of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Authority {
-    /// The block has no `:authority`, or only a reference to one that the tables hold.
+    /// The block has no literal `:authority`: at most a reference to one that the tables hold.
     Absent,
     /// The block must pass unchanged: its `:authority` is neither a URL nor a path, or cannot be
     /// repaired, or the block cannot be read.
@@ -27,7 +27,7 @@ pub(super) enum Authority {
     Repaired(Vec<u8>),
 }
 
-/// Finds `:authority` in a whole block, and repairs it.
+/// Finds the first literal `:authority` in a whole block, and repairs it.
 pub(super) fn authority(block: &[u8]) -> Authority {
     let mut reader = Reader { block, at: 0 };
     while reader.at < block.len() {
@@ -135,8 +135,9 @@ fn literal(value: &[u8]) -> Vec<u8> {
     written
 }
 
-/// The name that replaces `value`, a URL or the path of a Unix socket: legal, and of the same
-/// length. `None` if `value` is neither, or has no host or no valid port.
+/// The name that replaces `value`, an `http` or `https` URL or the path of a Unix socket: legal,
+/// and of the same length. `None` for any other value, and for a URL without a host or with a wrong
+/// port.
 fn repaired(value: &[u8]) -> Option<Vec<u8>> {
     socket_name(value).or_else(|| server_name(value))
 }

@@ -192,7 +192,7 @@ fn own_of(
     InitialMember { id, name, peer, client }
 }
 
-/// This node's id; zero if it joins, because its id comes from the cluster then.
+/// This node's id, 1 if it is not set. Zero for a node that joins: its id comes from the cluster.
 fn id_of(draft: &Draft, found: &mut Findings) -> NodeId {
     if draft.join.is_some() {
         return NodeId(0);
@@ -533,9 +533,10 @@ fn is_dns_label(text: &str) -> bool {
     (1..=DATACENTER_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good)
 }
 
-/// Checks the settings of joining. A node that joins must set neither its id, nor the token, nor
-/// the first members: the cluster decides them. A node that does not join must not set `learner`
-/// and `join-token-file`. Endpoints that are reached by TLS need `tls.trusted-ca`.
+/// Checks the settings of joining. A node that joins must set neither `node.id`, nor
+/// `cluster.token`, nor `cluster.initial`: the cluster decides them. A node that does not join must
+/// not set `learner` to true, nor `join-token-file`. Endpoints that are reached by TLS need
+/// `tls.trusted-ca`.
 fn check_join(draft: &Draft, found: &mut Findings) {
     let secure = draft.join.iter().flatten().find(|endpoint| endpoint.starts_with("https://"));
     if let Some(endpoint) = secure.filter(|_| !is_set(&draft.tls_trusted_ca)) {
@@ -563,8 +564,8 @@ fn check_join(draft: &Draft, found: &mut Findings) {
     }
 }
 
-/// The first directive without a valid level; `None` if there is none. `EnvFilter` itself takes a
-/// misspelt level for a target.
+/// The first directive that does not end with a valid level; `None` if there is none. Filters of
+/// spans and fields are not checked. `EnvFilter` itself takes a misspelt level for a target.
 fn unknown_level(level: &str) -> Option<&str> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
     let is_level = |text: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text));

@@ -8,9 +8,9 @@ use super::draft::Draft;
 use super::{InitialMember, TlsConfig};
 use headwater_tls::{CertificateFiles, ClientCertificates};
 
-/// TLS settings of all ports. A port with any file needs a certificate and its key. The peer port
-/// also needs a trusted CA, as does every port that takes client certificates. Adds a finding for
-/// each missing file, and for a peer URL whose scheme disagrees with the files.
+/// TLS settings of all ports. A port with any file needs a certificate and its key, the peer port
+/// then also a trusted CA. A port that takes client certificates needs a trusted CA. Adds findings
+/// for missing files, and for a peer URL whose scheme disagrees with the files.
 pub(super) fn tls_of(draft: &Draft, own: &InitialMember, found: &mut Findings) -> TlsConfig {
     let file = |file: &Option<Option<PathBuf>>| file.clone().flatten();
     let clients = CertificateFiles {
@@ -50,7 +50,7 @@ pub(super) fn tls_of(draft: &Draft, own: &InitialMember, found: &mut Findings) -
     }
 }
 
-/// Adds a finding for each missing file of a port, whose settings are in `section`.
+/// Adds findings for the missing files of a port, whose settings are in `section`.
 fn check_files(
     section: &str,
     port: &str,
@@ -75,7 +75,7 @@ fn check_files(
     }
 }
 
-/// Adds a finding for a peer URL whose scheme disagrees with the files of the peer port.
+/// Adds a finding for the first peer URL whose scheme disagrees with the files of the peer port.
 fn check_peer_urls(draft: &Draft, own: &InitialMember, files: &CertificateFiles, found: &mut Findings) {
     let listed = draft.cluster_initial.iter().flatten();
     let plain = listed.clone().map(|member| &member.peer).chain([&own.peer]).find(|url| url.starts_with("http://"));

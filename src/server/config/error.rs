@@ -39,8 +39,8 @@ pub struct Problem {
     /// The source of the setting (a file, a variable, a flag). Empty if the value could be read,
     /// but breaks a bound or a rule.
     pub origin: String,
-    /// Key of the setting or of a part of it. For a name that is no setting: that key, or that name
-    /// of a variable.
+    /// Key of the setting or of a part of it. For an unknown name: the key or the variable as it
+    /// was given.
     pub key: String,
     /// The mistake, and the correct form.
     pub detail: String,

@@ -2,9 +2,9 @@
 //! before defaults.
 //!
 //! Owns every setting's name, meaning and default ([`SETTINGS`]), and the rules between settings.
-//! Reads one file and touches nothing else: no sockets, no directories. Invariant: a [`Config`]
-//! that exists is valid. A refusal names *all* values that cannot be read or, if all can be read,
-//! all broken rules, each with the key of its setting.
+//! [`Config::load`] reads one file and touches nothing else: no sockets, no directories. Invariant:
+//! a [`Config`] that exists is valid. [`ConfigError::Invalid`] has *all* unknown names and
+//! unreadable values or, if there are none, all broken rules, each with the key of its setting.
 //!
 //! ```
 //! # use headwater_server::config::{Config, Sources};
@@ -77,11 +77,11 @@ pub struct Config {
     pub strict_reconfig_check: bool,
     /// Raft's clocks and log retention.
     pub raft: RaftConfig,
-    /// Memory that storage may use.
+    /// Sizes of storage's block cache and write buffers.
     pub storage: StorageConfig,
     /// Threads of the process.
     pub runtime: RuntimeConfig,
-    /// Limits of watchers.
+    /// Limits and times of watchers.
     pub watch: WatchConfig,
     /// Bounds of the stored data.
     pub quota: QuotaConfig,
@@ -100,7 +100,7 @@ pub struct Config {
     pub http: HttpConfig,
     /// Whether the console is served on the client port, and whether it offers changes.
     pub ui: ConsoleMode,
-    /// Limits that an operator may change; all others are constants of `types::limits`.
+    /// Limits of requests and connections.
     pub limits: LimitsConfig,
     /// Certificates of the ports.
     pub tls: TlsConfig,
@@ -151,13 +151,13 @@ pub struct SignedTokenConfig {
 pub struct TlsConfig {
     /// Files of the client port.
     pub clients: CertificateFiles,
-    /// Whether clients show certificates.
+    /// Whether the client port takes certificates of clients, or requires them.
     pub client_certificates: ClientCertificates,
     /// Files of the peer port.
     pub peers: CertificateFiles,
     /// Files of the metrics port.
     pub metrics: CertificateFiles,
-    /// Whether clients of the metrics port show certificates.
+    /// Whether the metrics port takes certificates of clients, or requires them.
     pub metrics_client_certificates: ClientCertificates,
     /// The lowest version of TLS on all ports.
     pub min_version: MinVersion,
@@ -228,7 +228,7 @@ pub struct RaftConfig {
     pub log_keep: u64,
 }
 
-/// Memory that storage may use.
+/// Sizes of storage's block cache and write buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageConfig {
     /// Size of the cache of uncompressed blocks of the state, bytes.
@@ -325,14 +325,15 @@ pub struct MetricsConfig {
 /// Web pages from which browsers may call the client port, and names by which they may address it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpConfig {
-    /// Origins whose pages may call the client port; `*` is all of them.
+    /// Other origins whose pages may call the client port; `*` is all of them. Pages of the
+    /// server's own origin, such as the console, need no entry.
     pub allowed_origins: Vec<String>,
     /// Names of this server that browsers may use, beside IP addresses, `localhost` and the host of
     /// `advertise_client`; `*` is all of them.
     pub allowed_hosts: Vec<String>,
 }
 
-/// Limits that an operator may change.
+/// Limits of requests and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
     /// Longest time that a request may take; an earlier deadline of the client holds. Streams and
@@ -378,8 +379,9 @@ pub enum LogFormat {
 pub struct Sources {
     /// A TOML file; `None` for none.
     pub file: Option<PathBuf>,
-    /// Environment variables, as (name, value). A name that is one or two edits from that of a
-    /// setting is refused. Others are ignored, because other programs may use the prefix, too.
+    /// Environment variables, as (name, value). A name that begins with `HEADWATER_` and is one or
+    /// two edits from that of a setting is refused. Names of no setting are otherwise ignored,
+    /// because other programs may use the prefix, too.
     pub environment: Vec<(String, String)>,
     /// Flags, as (key of a setting, text). A later flag of one setting overrides an earlier one.
     pub flags: Vec<(&'static str, String)>,
@@ -391,8 +393,8 @@ impl Config {
     /// # Errors
     ///
     /// [`ConfigError::Unreadable`] or [`ConfigError::Syntax`] for the file; otherwise
-    /// [`ConfigError::Invalid`] with all values of all sources that cannot be read or, if all can,
-    /// with all broken rules.
+    /// [`ConfigError::Invalid`] with all unknown names and unreadable values of all sources or, if
+    /// there are none, with all broken rules.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Prints a configuration as a TOML file: every setting with its value in effect.
+//! Prints a configuration as a TOML file: its settings with the values in effect.
 
 use std::path::PathBuf;
 use std::time::Duration;

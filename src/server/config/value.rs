@@ -1,5 +1,5 @@
-//! Parses text and TOML into typed values: durations and sizes carry their unit, so that no number
-//! is misread.
+//! Parses text and TOML into typed values. Durations and most sizes carry their unit, so that no
+//! number is misread.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;

@@ -20,9 +20,9 @@ const OTHER_VARIABLES: &[&str] = &[
     "HEADWATER_TOKEN_FILE",
 ];
 
-/// The problem of a variable with a misspelt name: one or two edits from the name of a setting.
-/// `None` for every other name. Variables that container platforms make of the name of a service
-/// differ by more edits.
+/// The problem of a variable with a misspelt name: one with the prefix that is one or two edits
+/// from the name of a setting. `None` for every other name, and for the variables listed above.
+/// Variables that container platforms make of the name of a service differ by more edits.
 pub(super) fn misspelt(variable: &str) -> Option<Problem> {
     if !variable.starts_with("HEADWATER_") || OTHER_VARIABLES.contains(&variable) {
         return None;

@@ -1,5 +1,6 @@
 //! The body of an answer: charged to the account of unread answers (`Answers`) until it is sent or
-//! dropped, and passed on in parts.
+//! dropped, and passed on in parts. Answers of members to each other pass unchanged, without a
+//! charge.
 //!
 //! A connection keeps every part until it is sent. So a large answer is copied out part by part:
 //! when its stream is cut, the rest is dropped at once.

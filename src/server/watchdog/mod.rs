@@ -11,8 +11,8 @@
 //! | `body` | nothing: charges answers to the account, and passes large ones in parts |
 //!
 //! Owns the state of each connection, and the sweep over them. Knows nothing of requests but that
-//! they begin and end. Invariant: bytes of an answer stay in the account until they are sent or
-//! dropped.
+//! they begin and end. Invariant: charged bytes of an answer stay in the account until they are
+//! sent or dropped.
 
 mod body;
 mod io;
@@ -211,7 +211,7 @@ impl Drop for KeptPart {
     }
 }
 
-/// The connections of a port that may be open.
+/// The connections of a port that may still be open, for the sweep over them.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionSweeper {
     connections: Vec<Weak<Connection>>,
@@ -222,7 +222,7 @@ impl ConnectionSweeper {
         self.connections.push(Arc::downgrade(connection));
     }
 
-    /// Forgets connections that ended, and cuts those that exceed a limit.
+    /// Forgets connections that ended; cuts and forgets those that exceed a limit.
     pub(super) fn run(&mut self, now: Instant) {
         self.connections.retain(|connection| {
             let Some(connection) = connection.upgrade() else { return false };

@@ -1,6 +1,7 @@
 //! The task of one HTTP/2 stream. hyper polls the body of an answer only while the reader takes
 //! data, so a body cannot notice a stalled reader. The task that polls the stream notices it, and
-//! ends. That drops the stream, which resets it and frees its memory.
+//! ends. That drops the stream, which resets it and frees its memory. Only streams whose answers
+//! are charged are watched.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -27,8 +28,8 @@ pub(super) enum BodyPoll {
 }
 
 thread_local! {
-    /// The last result of the body that the current task polls; `None` if the task has not polled
-    /// it.
+    /// The last result of the body in the current poll of the current task; `None` if that poll has
+    /// not polled the body.
     static LAST: Cell<Option<BodyPoll>> = const { Cell::new(None) };
 }
 
@@ -37,7 +38,7 @@ pub(super) fn note(body_poll: BodyPoll) {
     LAST.set(Some(body_poll));
 }
 
-/// Spawns the streams of the connections of a port.
+/// Spawns a task for each HTTP/2 stream of the connections of a port.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamExecutor {
     watchdog: Arc<Watchdog>,

@@ -45,12 +45,13 @@ const BUFFER_BYTES: usize = 128 << 10;
 /// The reason for which a backup cannot be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// A file operation failed, or a checkpoint has too many files for a backup.
+    /// A file operation failed, or a checkpoint has too many files or an unusable name for a
+    /// backup.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The reason, such as an error of the operating system.
         source: io::Error,
     },
     /// The file is no backup made by this software.

@@ -80,7 +80,7 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// The owner of the directory `path`. `None` before it is stamped.
+    /// The owner of the directory `path`. `None` before it is stamped, or if it does not exist.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl DataDir {
     }
 
     /// The owner, the store id and the needed version of the directory `path`. `None` before it is
-    /// stamped.
+    /// stamped, or if it does not exist.
     ///
     /// # Errors
     ///
@@ -133,9 +133,9 @@ impl DataDir {
     ///
     /// # Errors
     ///
-    /// [`StorageError::WrongDirectory`] if the directory is stamped, holds foreign files or belongs
-    /// to another user, [`StorageError::Corrupt`] if the number is unreadable, [`StorageError::Io`]
-    /// if a file operation failed.
+    /// [`StorageError::WrongDirectory`] if the directory belongs to another user, or has no such
+    /// number and holds foreign files or a stamp. [`StorageError::Corrupt`] if the number is
+    /// unreadable, [`StorageError::Io`] if a file operation failed.
     pub fn incarnation(path: &Path) -> Result<u64, StorageError> {
         files::create_dir(path)?;
         make_private(path)?;

@@ -179,8 +179,9 @@ fn run(first: u64, end: u64) -> String {
     if first + 1 == end { format!("log/entries/{first}") } else { format!("log/entries/{first} to {}", end - 1) }
 }
 
-/// A cursor at the first readable entry after `unreadable`, and the index before which no entry
-/// from `unreadable` on can be read. `None` if no later entry can be read.
+/// A cursor at a readable entry after `unreadable`, and the index that the cursor was moved to.
+/// Found by bisection: it is the first readable entry if the unreadable ones are one run. `None` if
+/// none was found.
 fn readable_from(db: &DB, unreadable: u64) -> Option<(DBRawIterator<'_>, u64)> {
     let family = db.cf_handle(CF_ENTRIES).expect("invariant: opened with this family");
     let reads = |index: u64| {

@@ -56,9 +56,10 @@ const KEY_STORE: &str = "store";
 /// The bounds of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
-    /// The last entry that was purged. `None` if none was.
+    /// Id of the last entry that was purged. `None` if none was.
     pub last_purged: Option<LogId>,
-    /// The last entry; the last purged one if there is no entry. `None` if there is neither.
+    /// Id of the last entry; that of the last purged one if there is no entry. `None` if there is
+    /// neither.
     pub last: Option<LogId>,
 }
 
@@ -85,7 +86,7 @@ pub struct LogDb {
 pub struct WeakLog(std::sync::Weak<Open>);
 
 impl WeakLog {
-    /// Whether the log is closed and its files are free.
+    /// Whether all clones of the log are dropped and its files are closed.
     pub fn is_gone(&self) -> bool {
         self.0.strong_count() == 0
     }
@@ -104,7 +105,8 @@ impl LogDb {
     ///
     /// [`StorageError::Corrupt`] if anything that was acknowledged is missing or damaged: then this
     /// member may only come back without data, because its votes and acknowledgements are unknown.
-    /// [`StorageError::WrongDirectory`] if the log belongs to another store.
+    /// [`StorageError::WrongDirectory`] if the log belongs to another store. Other errors if the
+    /// disk failed, or a record is newer than this program.
     pub fn open(dir: &Path, options: LogOptions) -> Result<Self, StorageError> {
         if options.unsafe_no_fsync {
             tracing::warn!("fsync of the log is off: acknowledged writes are lost when the power fails");
@@ -222,8 +224,8 @@ impl LogDb {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Corrupt`] for a damaged or missing record, which also poisons the log.
-    /// [`StorageError::Poisoned`] after a failure.
+    /// [`StorageError::Corrupt`] for a damaged or missing record, other errors if the disk failed;
+    /// each poisons the log. [`StorageError::Poisoned`] after a failure.
     pub fn read(&self, range: Range<LogIndex>) -> Result<Vec<LogRecord>, StorageError> {
         self.read_limited(range.start, range.end, usize::MAX)
     }
@@ -305,7 +307,7 @@ impl LogDb {
         &self.shared().metrics
     }
 
-    /// A weak handle: does not keep the log open, and reports whether it is closed.
+    /// A weak handle: does not keep the log open, and reports whether its files are closed.
     pub fn downgrade(&self) -> WeakLog {
         WeakLog(Arc::downgrade(&self.handle.shared.open))
     }

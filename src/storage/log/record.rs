@@ -28,7 +28,7 @@ pub struct LogRecord {
     pub index: LogIndex,
     /// The kind of the payload.
     pub kind: RecordKind,
-    /// The proposed bytes, unchanged; empty for a blank record.
+    /// The encoded command or membership, unchanged; empty for a blank record.
     pub payload: Bytes,
 }
 

@@ -28,8 +28,8 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// Signalled when a change was queued or the log closes.
     pub(super) work: Condvar,
-    /// Shows [`WeakLog`](super::WeakLog) whether the log is closed. The last field, so that it is
-    /// dropped after the database.
+    /// Shows [`WeakLog`](super::WeakLog) that the files of the log are closed. The last field, so
+    /// that it is dropped after the database.
     pub(super) open: Arc<Open>,
 }
 

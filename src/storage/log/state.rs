@@ -1,5 +1,5 @@
-//! The log as callers see it: with all submitted changes, whether or not they are on disk yet. Only
-//! a vote is shown once it is on disk.
+//! The log as callers see it: with all submitted changes, whether or not they are on disk yet. A
+//! vote is the exception: it is shown once it is on disk.
 //!
 //! Owns the memory tail, the bounds of the log and the queue of the writer. Knows nothing of
 //! RocksDB. Invariant: the tail holds every entry that may not be on disk yet, and every entry
@@ -20,7 +20,7 @@ pub(super) type Done = Box<dyn FnOnce(Result<(), io::Error>) + Send>;
 /// One change on its way to the disk.
 pub(super) struct Op {
     pub(super) change: Change,
-    /// First live index and last id once the change is made.
+    /// The bounds of the log once the change is made.
     pub(super) bounds: Bounds,
     pub(super) done: Done,
 }

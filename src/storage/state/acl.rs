@@ -128,7 +128,7 @@ pub trait AclReader: StateReader + Sized {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn acl_policy_id(&self, name: &str) -> Result<Option<String>, StorageError> {
         if let Some(policy) = builtin_policy(name).filter(|policy| policy.name == name) {
             return Ok(Some(policy.id));
@@ -152,7 +152,7 @@ pub trait AclReader: StateReader + Sized {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn acl_role_id(&self, name: &str) -> Result<Option<String>, StorageError> {
         self.acl_pointer(Table::AclRole, &key(NAME, name.as_bytes()))
     }
@@ -199,7 +199,7 @@ pub trait AclReader: StateReader + Sized {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn acl_bootstrapped(&self) -> Result<LogIndex, StorageError> {
         Ok(self.lookup(Table::AclToken, BOOTSTRAP, NEWEST)?.map_or(LogIndex::ZERO, |version| version.index))
     }
@@ -242,7 +242,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn put_acl_row(&mut self, row: &AclRow) -> Result<(), StorageError> {
         let name = key_of(row);
         let stored = self.acl_row(&name)?;
@@ -270,7 +270,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn delete_acl_row(&mut self, name: &AclKey) -> Result<bool, StorageError> {
         let Some(row) = self.acl_row(name)? else { return Ok(false) };
         self.note_rights_changed();
@@ -286,7 +286,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn set_acl_bootstrapped(&mut self) -> Result<(), StorageError> {
         self.set_acl_record(Table::AclToken, Bytes::from_static(BOOTSTRAP), Some(Bytes::new()))
     }

@@ -16,7 +16,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn alarms(&self) -> Result<Vec<Alarm>, StorageError> {
         match &self.alarms {
             Some(alarms) => Ok(alarms.clone()),

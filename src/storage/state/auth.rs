@@ -41,7 +41,8 @@ pub(super) struct RightsCache {
 
 /// Reads of users and roles.
 pub trait AuthReader: StateReader {
-    /// The rights of a user; `None` if there is no such user. Cached for each auth revision.
+    /// The rights of a user; `None` if there is no such user. Cached until the auth revision moves
+    /// on.
     ///
     /// # Errors
     ///
@@ -70,8 +71,8 @@ pub trait AuthReader: StateReader {
 
     /// Whether every KV key that is attached to a lease is permitted. `reach` returns `None` for a
     /// key that is not permitted, else the end of the permitted interval that the key lies in
-    /// (`Some(None)` for no end). The other keys of the interval are skipped. False if the keys lie
-    /// in more than `steps_max` such intervals.
+    /// (`Some(None)` for no end). The other keys of the interval are skipped. May also be false if
+    /// the keys lie in more than `steps_max` such intervals.
     ///
     /// # Errors
     ///
@@ -98,7 +99,7 @@ pub trait AuthReader: StateReader {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn auth_names(&self, table: Table) -> Result<Vec<String>, StorageError> {
         let mut names = Vec::new();
         let mut scan = self.scan(table, &KeyRange::all(), NEWEST)?;
@@ -113,7 +114,7 @@ pub trait AuthReader: StateReader {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn auth_record(&self, table: Table, name: &str) -> Result<Option<(Version, KeyValue)>, StorageError> {
         let Some(version) = self.lookup(table, name.as_bytes(), NEWEST)? else { return Ok(None) };
         Ok(Some((version, self.load_one(&version)?.kv)))
@@ -162,7 +163,8 @@ fn cached(state: &impl AuthReader, db: &StateDb, name: &str) -> Result<Option<Ar
     Ok(rights)
 }
 
-/// The union of the permissions of the user's roles.
+/// The union of the permissions of the user's roles; everything for a user with the role `root`.
+/// `None` if there is no such user.
 fn compile(state: &impl AuthReader, name: &str) -> Result<Option<Arc<Rights>>, StorageError> {
     let Some(user) = state.user(name)? else { return Ok(None) };
     if user.roles.iter().any(|role| role == ROOT) {
@@ -181,7 +183,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn set_user(&mut self, name: &str, user: Option<&User>) -> Result<(), StorageError> {
         self.set_auth_record(Table::AuthUser, name, user.map(codec::encode_user))
     }
@@ -190,7 +192,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn set_role(&mut self, name: &str, role: Option<&Role>) -> Result<(), StorageError> {
         self.set_auth_record(Table::AuthRole, name, role.map(codec::encode_role))
     }
@@ -199,7 +201,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn set_auth(&mut self, auth: AuthState) -> Result<(), StorageError> {
         self.head.auth = auth;
         self.note_rights_changed();

@@ -1,6 +1,6 @@
 //! Events of the cluster itself (leases, members): records that only history has, for subscribers.
 //!
-//! Leases and the membership are stored elsewhere, with their present state only. Subscribers get
+//! Leases and the membership are stored in `meta`, with their present state only. Subscribers get
 //! their changes from these records, both live and from history. Owns the bytes of the records,
 //! which the golden test below pins.
 

@@ -110,7 +110,7 @@ impl ReadView<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or history has no such command.
+    /// If the disk failed, or history has no such command or is damaged.
     pub fn records_of(&self, index: LogIndex, from: u32, tables: Tables) -> Result<CommandRecords<'_>, StorageError> {
         let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
         let wanted = keys::history(index, 0);
@@ -144,7 +144,7 @@ impl ReadView<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a stored key is malformed.
     pub fn changes_in(
         &self,
         table: Table,
@@ -195,7 +195,8 @@ impl ReadView<'_> {
 }
 
 impl CommandWalk<'_> {
-    /// Entries of history that the walk has read or stepped over, heads included; count.
+    /// Entries of history that the walk has visited, heads included; count. Those that a seek
+    /// passes do not count.
     pub fn visited(&self) -> usize {
         self.visited
     }
@@ -215,7 +216,7 @@ impl CommandWalk<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or history has a hole.
+    /// If the disk failed, or history is damaged or has a hole.
     #[allow(clippy::should_implement_trait)] // It fails, and callers look at `visited` in between.
     pub fn next(&mut self) -> Result<Option<CommandHistory>, StorageError> {
         Ok(self.next_within(usize::MAX)?.map(|command| match command {
@@ -229,7 +230,7 @@ impl CommandWalk<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or history has a hole.
+    /// If the disk failed, or history is damaged or has a hole.
     pub fn next_within(&mut self, bytes_max: usize) -> Result<Option<WalkedCommand>, StorageError> {
         if !self.has_begun {
             self.has_begun = true;
@@ -320,7 +321,7 @@ impl CommandRecords<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or history has a hole.
+    /// If the disk failed, or history is damaged or has a hole.
     #[allow(clippy::should_implement_trait)] // It fails.
     pub fn next(&mut self) -> Result<Option<(u32, HistoryRecord)>, StorageError> {
         while self.position <= self.head.count {

@@ -19,7 +19,7 @@ use headwater_proto::codec;
 use headwater_types::commit::{CommitKeyId, KeptCommit};
 use headwater_types::{Feature, LogIndex};
 
-/// First byte of the entries of the order and of the totals.
+/// First byte of the values of the order and of the totals.
 const FORMAT: u8 = Feature::Commits.since().byte();
 /// Bytes of the keys and fixed parts of a record and its entry of the order.
 const OVERHEAD_BYTES: u64 = 64;
@@ -33,13 +33,13 @@ pub struct KeptCommits {
     pub count: u64,
     /// Their size, bytes: the sum of [`WriteTxn::kept_bytes`].
     pub bytes: u64,
-    /// Number of the newest one ([`KeptEntry::number`]); 0 if there is none.
+    /// Number of the newest one ([`KeptEntry::number`]); without meaning if there is none.
     pub number: u64,
     /// No kept commit is older than this log index.
     oldest: LogIndex,
 }
 
-/// A kept commit by its place in the log.
+/// A kept commit as an entry of the order in which commits are in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptEntry {
     /// Log index of the commit.
@@ -61,7 +61,8 @@ pub struct KeptEntry {
 pub(super) struct OldestCommits {
     /// The first entry is the first stored one from this log index on.
     from: LogIndex,
-    /// Entries without a gap. Removed ones may be among them: those before [`KeptCommits::oldest`].
+    /// Consecutive stored entries. Removed ones may be among them: those before
+    /// [`KeptCommits::oldest`].
     entries: Vec<KeptEntry>,
 }
 
@@ -164,7 +165,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn keep_commit(&mut self, id: CommitKeyId, kept: KeptCommit) -> Result<(), StorageError> {
         let mut totals = self.kept_commits()?;
         let (index, unix_ms, bytes) = (kept.index, kept.unix_ms, Self::kept_bytes(&kept));
@@ -182,7 +183,7 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// The oldest kept commit.
+    /// The oldest kept commit. `None` if none is kept.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl WriteTxn<'_> {
         Ok(self.commits.order.values().flatten().next().copied())
     }
 
-    /// The first stored entries of the order from `from` on.
+    /// The first stored entries of the order from `from` on, at most [`READ_AHEAD`].
     fn read_ahead(&self, from: LogIndex) -> Result<OldestCommits, StorageError> {
         let mut options = ReadOptions::default();
         // Removed entries before the oldest one would have to be passed each time.
@@ -230,7 +231,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn forget_commit(&mut self, entry: &KeptEntry) -> Result<(), StorageError> {
         let mut totals = self.kept_commits()?;
         totals.count -= 1;

@@ -57,7 +57,7 @@ pub trait ConsulReader: StateReader + Sized {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// As [`index_of`](StateReader::index_of).
     fn foreign_side(&self, version: &Version) -> Result<KvSide, StorageError> {
         let compacted = self.head().compaction;
         let created = if version.create_revision == version.mod_revision {
@@ -95,7 +95,7 @@ pub trait ConsulReader: StateReader + Sized {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn node_sessions(&self, node: &str) -> Result<Vec<String>, StorageError> {
         texts(self.index_keys(&keys::node_sessions_prefix(&canonical(node)), &[], usize::MAX)?)
     }
@@ -105,7 +105,7 @@ pub trait ConsulReader: StateReader + Sized {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn check_sessions(&self, node: &str, check: &str) -> Result<Vec<String>, StorageError> {
         texts(self.index_keys(&keys::check_sessions_prefix(&canonical(node), check), &[], usize::MAX)?)
     }
@@ -114,7 +114,7 @@ pub trait ConsulReader: StateReader + Sized {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn deadline(&self, about: &Deadline) -> Result<Option<LeaseId>, StorageError> {
         let prefix = keys::deadline_prefix(about);
         let Some(id) = self.index_keys(&prefix, &[], usize::MAX)?.pop() else { return Ok(None) };
@@ -128,7 +128,7 @@ pub trait ConsulReader: StateReader + Sized {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn about_deadline(&self, id: LeaseId) -> Result<Option<Deadline>, StorageError> {
         let prefix = keys::deadline_about_prefix(id);
         let Some(about) = self.index_keys(&prefix, &[], usize::MAX)?.pop() else { return Ok(None) };
@@ -153,7 +153,7 @@ pub struct ConsulTree {
 ///
 /// # Errors
 ///
-/// If the disk failed.
+/// If the disk failed, or a record cannot be decoded.
 pub fn consul_tree(view: &super::ReadView<'_>, prefix: &[u8]) -> Result<ConsulTree, StorageError> {
     let range = KeyRange::prefix([CONSUL_PREFIX, prefix].concat().into());
     let mut tree = ConsulTree { versions: Vec::new(), newest: LogIndex::ZERO };
@@ -175,7 +175,7 @@ pub fn consul_tree(view: &super::ReadView<'_>, prefix: &[u8]) -> Result<ConsulTr
 ///
 /// # Errors
 ///
-/// If the disk failed.
+/// If the disk failed, or a record cannot be decoded.
 pub fn consul_newest(view: &super::ReadView<'_>, path: &[u8]) -> Result<LogIndex, StorageError> {
     let mut scan = view.scan(Table::Kv, &KeyRange::One(consul_key(path)), NEWEST)?.with_tombstones();
     Ok(scan.next()?.map_or(LogIndex::ZERO, |(_, version)| version.index))
@@ -230,7 +230,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn set_side(&mut self, path: &Bytes, side: Option<&KvSide>) -> Result<(), StorageError> {
         let previous = self.lookup(Table::ConsulSide, path, NEWEST)?;
         let held = match &previous {
@@ -267,7 +267,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn delete_session(&mut self, session: &Session) -> Result<(), StorageError> {
         let id = Bytes::copy_from_slice(session.id.as_bytes());
         if let Some(version) = self.lookup(Table::Session, &id, NEWEST)? {
@@ -315,7 +315,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn begin_deadline(&mut self, about: &Deadline, ttl_seconds: i64) -> Result<(), StorageError> {
         self.end_deadline(about)?;
         let id = loop {
@@ -335,7 +335,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn end_deadline(&mut self, about: &Deadline) -> Result<(), StorageError> {
         if let Some(id) = self.deadline(about)? {
             self.set_lease(id, None);

@@ -258,7 +258,7 @@ impl StateDb {
     ///
     /// # Errors
     ///
-    /// If the disk failed, now or earlier.
+    /// If the disk failed, now or earlier, or the head cannot be decoded.
     pub fn view(&self) -> Result<ReadView<'_>, StorageError> {
         self.health.check()?;
         ReadView::new(self)
@@ -285,7 +285,7 @@ impl StateDb {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, now or earlier, or the head cannot be decoded.
     pub fn applied_state(&self) -> Result<Option<AppliedState>, StorageError> {
         let view = self.view()?;
         let Some((term, index)) = view.head().applied else {
@@ -367,9 +367,9 @@ impl StateDb {
     ///
     /// # Errors
     ///
-    /// If the disk failed; the content of `to` must not be used then.
-    /// [`StorageError::is_out_of_descriptors`] holds for the error if there are too few descriptors
-    /// to begin: nothing was done then.
+    /// If the disk failed, or a record cannot be decoded; the content of `to` must not be used
+    /// then. [`StorageError::is_out_of_descriptors`] holds for the error if there are too few
+    /// descriptors to begin: nothing was copied then.
     pub fn checkpoint(&self, to: &Path) -> Result<StateCopy, StorageError> {
         self.health.check()?;
         self.remove_authors()?;

@@ -27,7 +27,7 @@ impl ReadView<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or a record is missing.
+    /// If the disk failed, or a record is missing or cannot be decoded.
     pub fn state_hash(&self) -> Result<u64, StorageError> {
         let mut hash = WordHasher::default();
         self.hash_data(&mut hash)?;

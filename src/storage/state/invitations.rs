@@ -30,7 +30,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn invitations(&self) -> Result<BTreeMap<InvitationId, Invitation>, StorageError> {
         let mut found = read_all(&self.db.db, self.families.meta, ReadOptions::default())?;
         for (id, invitation) in self.invitations.iter() {
@@ -48,7 +48,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn note_joined(&mut self, has_joined: impl Fn(u64) -> bool) -> Result<(), StorageError> {
         for (id, mut invitation) in self.invitations()? {
             let mut joined =
@@ -68,7 +68,7 @@ impl ReadView<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn invitations(&self) -> Result<BTreeMap<InvitationId, Invitation>, StorageError> {
         read_all(&self.db.db, self.families.meta, self.options())
     }

@@ -41,7 +41,7 @@ pub enum Table {
     CatalogEvents = 7,
     /// Side records of Consul's keys, by path.
     ConsulSide = 8,
-    /// Sessions, by id.
+    /// Sessions of Consul's API, by id.
     Session = 9,
     /// Events of leases and members. They exist in history only.
     ClusterEvents = 10,
@@ -291,19 +291,20 @@ fn index_entry(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// Prefix of the `index` entries of the paths that a session holds; the path follows unescaped.
+/// Prefix of the `index` entries of the paths that a session of Consul holds; the path follows
+/// unescaped.
 pub(super) fn session_paths_prefix(session: &str) -> Vec<u8> {
     index_entry(INDEX_SESSION_PATH, &[session.as_bytes()])
 }
 
-/// Prefix of the `index` entries of the sessions of a node; the id of the session follows
+/// Prefix of the `index` entries of the Consul sessions of a node; the id of the session follows
 /// unescaped.
 pub(super) fn node_sessions_prefix(node: &str) -> Vec<u8> {
     index_entry(INDEX_NODE_SESSION, &[node.as_bytes()])
 }
 
-/// Prefix of the `index` entries of the sessions that depend on a check; the id of the session
-/// follows unescaped.
+/// Prefix of the `index` entries of the Consul sessions that depend on a check; the id of the
+/// session follows unescaped.
 pub(super) fn check_sessions_prefix(node: &str, check: &str) -> Vec<u8> {
     index_entry(INDEX_CHECK_SESSION, &[node.as_bytes(), check.as_bytes()])
 }
@@ -369,7 +370,7 @@ pub(super) const META_HEAD: &[u8] = &[1];
 pub(super) const META_MEMBERSHIP: &[u8] = &[2];
 /// Key of the progress of reclamation on this node. The only entry that is not replicated.
 pub(super) const META_RECLAIM: &[u8] = &[3];
-/// First byte of a lease's record.
+/// First byte of the key of a lease.
 const META_LEASE: u8 = 4;
 /// Key of the lease clock.
 pub(super) const META_LEASE_CLOCK: &[u8] = &[5];
@@ -377,10 +378,10 @@ pub(super) const META_LEASE_CLOCK: &[u8] = &[5];
 /// Key of the active alarms.
 pub(super) const META_ALARMS: &[u8] = &[6];
 
-/// First byte of the record of a type of resources.
+/// First byte of the key of a type of resources.
 const META_TYPE: u8 = 7;
-/// First byte of a count of resources in a unit of tenancy; 9 is that of the catalog's query
-/// indexes (`catalog::keys`).
+/// First byte of the key of a count of resources in a unit of tenancy; 9 is that of the catalog's
+/// query indexes (`catalog::keys`).
 const META_UNIT: u8 = 8;
 
 /// The `meta` key of a type of resources.
@@ -399,13 +400,13 @@ pub(super) fn unit(tenancy: &Tenancy) -> Vec<u8> {
     out
 }
 
-/// First byte of the record of a member's program.
+/// First byte of the key of a member's program.
 const META_PROGRAM: u8 = 10;
 /// Key of the record of the stand-in for the next version, which only tests of upgrades use.
 #[cfg(feature = "next-version")]
 pub(super) const META_STAND_IN: &[u8] = &[11];
 
-/// First byte of the record of an invitation.
+/// First byte of the key of an invitation.
 const META_INVITATION: u8 = 12;
 
 /// First possible `meta` key of an invitation, and the first key after all of them.
@@ -424,26 +425,26 @@ pub(super) fn parse_invitation(key: &[u8]) -> Option<InvitationId> {
     Some(InvitationId(u64::from_be_bytes(id.try_into().ok()?)))
 }
 
-/// First byte of the record of a kept commit.
+/// First byte of the key of a kept commit.
 const META_COMMIT: u8 = 13;
-/// First byte of an entry of the order of kept commits.
+/// First byte of the key of an entry of the order of kept commits.
 const META_COMMIT_ORDER: u8 = 14;
 
 /// Key of the totals of kept commits.
 pub(super) const META_COMMIT_TOTALS: &[u8] = &[15];
 /// First key after the entries of the order of kept commits.
 pub(super) const META_COMMIT_ORDER_END: &[u8] = &[META_COMMIT_ORDER + 1];
-/// First possible `meta` entry about kept commits, and the first key after all of them.
+/// First possible `meta` key about kept commits, and the first key after all of them.
 pub(super) const META_COMMITS: (&[u8], &[u8]) = (&[META_COMMIT], &[16]);
 
-/// The `meta` entry of a kept commit.
+/// The `meta` key of a kept commit.
 pub(super) fn kept_commit(id: &CommitKeyId) -> [u8; 17] {
     let mut out = [META_COMMIT; 17];
     out[1..].copy_from_slice(id);
     out
 }
 
-/// The `meta` entry of a kept commit's place in the log.
+/// The `meta` key of an entry of the order of kept commits.
 pub(super) fn commit_order(index: LogIndex) -> [u8; 9] {
     let mut out = [META_COMMIT_ORDER; 9];
     out[1..].copy_from_slice(&index.get().to_be_bytes());
@@ -456,7 +457,7 @@ pub(super) fn parse_commit_order(key: &[u8]) -> Option<LogIndex> {
     Some(LogIndex(u64::from_be_bytes(index.try_into().ok()?)))
 }
 
-/// Whether a `meta` entry is about kept commits.
+/// Whether a `meta` key is about kept commits.
 pub(super) fn is_of_kept_commits(key: &[u8]) -> bool {
     META_COMMITS.0 <= key && key < META_COMMITS.1
 }

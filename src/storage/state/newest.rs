@@ -21,7 +21,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed; those of `visit`.
+    /// If the disk failed, or a record cannot be decoded; those of `visit`.
     pub fn each_change(
         &self,
         table: Table,

@@ -38,7 +38,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn programs(&self) -> Result<BTreeMap<NodeId, MemberProgram>, StorageError> {
         let mut programs = read_programs(&self.db.db, self.families.meta, ReadOptions::default())?;
         for (member, program) in self.programs.iter() {
@@ -54,7 +54,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn retain_programs(&mut self, members: &BTreeSet<NodeId>) -> Result<(), StorageError> {
         let gone: Vec<NodeId> = self.programs()?.into_keys().filter(|member| !members.contains(member)).collect();
         for member in gone {
@@ -69,7 +69,7 @@ impl ReadView<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn programs(&self) -> Result<BTreeMap<NodeId, MemberProgram>, StorageError> {
         read_programs(&self.db.db, self.families.meta, self.options())
     }
@@ -143,7 +143,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn stand_in(&self) -> Result<StandInRecord, StorageError> {
         match &self.stand_in {
             Some(stand_in) => Ok(stand_in.clone().unwrap_or_default()),

@@ -34,7 +34,7 @@ pub trait StateReader {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or the revision has no entry.
+    /// If the disk failed, or the revision has no entry that can be decoded.
     fn index_of(&self, revision: Revision) -> Result<LogIndex, StorageError>;
 
     /// The version of `key` that was live right after the command at `at`; [`NEWEST`] for now.
@@ -42,14 +42,14 @@ pub trait StateReader {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Result<Option<Version>, StorageError>;
 
     /// Iterates over the versions that were live right after the command at `at`, in key order.
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn scan<'a>(&'a self, table: Table, range: &KeyRange, at: LogIndex) -> Result<VersionScan<'a>, StorageError>;
 
     /// Reads the records of `versions`, in their order.
@@ -109,7 +109,7 @@ pub trait StateReader {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn meta_index(&self, key: &[u8]) -> Result<LogIndex, StorageError>;
 
     /// The record of a type of resources; the default if there is none. The count of a built-in
@@ -117,14 +117,14 @@ pub trait StateReader {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError>;
 
     /// The registration of a type of resources. `None` if it is not registered.
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn registration(&self, name: &TypeName) -> Result<Option<Registration>, StorageError> {
         Ok(self.type_record(name)?.registered)
     }
@@ -136,7 +136,7 @@ pub trait StateReader {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     fn unit_count(&self, unit: &Tenancy) -> Result<u64, StorageError>;
 
     /// The decoded row of the catalog that `version` points to, if it is cached.

@@ -74,7 +74,7 @@ impl StateDb {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or history is damaged.
     pub fn reclaim_step(&self, limit: usize) -> Result<ReclaimProgress, StorageError> {
         self.health.check()?;
         let _one_at_a_time = self.reclaiming.lock();

@@ -1,12 +1,12 @@
-//! Values of every column family of the state: small records with a leading format byte and numbers
-//! of variable length.
+//! The records of `versions` and of `history`, and from `meta` the leases, the lease clock and the
+//! alarms. Each has a leading format byte and numbers of variable length.
 //!
 //! Owns the encodings; no I/O. Fields are only ever added, by a new format byte. Invariant: every
 //! record is read back equal, and an unknown format is an error, never a guess; the golden tests
 //! below pin the bytes.
 //!
-//! A history record ends with the value and carries the key, so that events, catch-up and ranges
-//! need no other family.
+//! A history record ends with the value and carries the key, so that catch-up reads no other
+//! family.
 
 use bytes::Bytes;
 
@@ -20,7 +20,7 @@ pub(super) const FORMAT: u8 = 1;
 /// First byte of a record in the layout of [`FORMAT`] that ends with one more log index. Such a
 /// record holds two beginnings of history: that of keys may differ from that of the other tables.
 pub(super) const FORMAT_FLOOR: u8 = 2;
-/// First byte of the head of a history that names the author or the face of its command.
+/// First byte of a [`HistoryHead`] that names the author or the face of its command.
 const FORMAT_AUTHORS: u8 = Feature::Authors.since().byte();
 const FLAG_DELETED: u8 = 1;
 
@@ -29,19 +29,19 @@ const FLAG_DELETED: u8 = 1;
 pub struct Version {
     /// Log index of the command that made it.
     pub index: LogIndex,
-    /// Position of its record in the history of that command, from 1 on.
+    /// Number of its record within the history of that command, from 1 on.
     pub position: u32,
-    /// Whether it is a tombstone.
+    /// Whether it is a removal of the key. Such a version is called a tombstone.
     pub deleted: bool,
-    /// Length of the value, bytes.
+    /// Length of the value, bytes; 0 for a tombstone, even if its record holds the last content.
     pub value_len: u32,
     /// Revision at which the key was last created. 0 for a tombstone, and in every table but that
     /// of keys.
     pub create_revision: Revision,
     /// Revision of this version. 0 in every table but that of keys.
     pub mod_revision: Revision,
-    /// Number of puts since the key was last created, that one included; 0 for a tombstone. Every
-    /// table sets it, because reclamation relies on it.
+    /// Number of puts since the key was last created, the creating one included; 0 for a tombstone.
+    /// Every table sets it, because reclamation relies on it.
     pub version: i64,
     /// The lease that the key is attached to; [`LeaseId::NONE`] if there is none.
     pub lease: LeaseId,
@@ -81,8 +81,8 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads a record from the front. Each method returns `None` if the record is cut short or
-/// malformed.
+/// A reader of a record's bytes, from the front. A method that returns an `Option` returns `None`
+/// if the record is cut short or malformed.
 pub(super) struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -96,8 +96,8 @@ impl<'a> Cursor<'a> {
         Self(rest)
     }
 
-    /// Opens a record whose first byte is `version`, the cluster version in which its kind began.
-    /// `None` for any other first byte.
+    /// Opens a record whose first byte is `version`: the cluster version in which that kind of
+    /// record began. `None` for any other first byte.
     pub(super) fn open_as(version: headwater_types::Version, bytes: &'a [u8]) -> Option<Self> {
         let (&format, rest) = bytes.split_first()?;
         (format == version.byte()).then_some(Self(rest))

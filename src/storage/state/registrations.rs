@@ -1,7 +1,7 @@
-//! A cache of type registrations, so that not every write of a resource reads its registration.
+//! A cache of type registrations, so that not every write of a resource reads that of its type.
 //!
-//! Owns their validity: until the registered types of the head change. Invariant: an answer equals
-//! the record in `meta`.
+//! Owns the validity of its entries: until [`RegisteredTypes`] of the head change. Invariant: an
+//! answer equals the registration in `meta`.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,8 @@ use super::head::RegisteredTypes;
 use super::type_record::Registration;
 use headwater_types::resource::TypeName;
 
-/// Cached registrations of types. Only registered types are cached, so their limit is its bound.
+/// Cached registrations of types. Only registered types are cached, so the limit of registered
+/// types bounds the cache.
 #[derive(Default)]
 pub(super) struct Registrations {
     as_of: RegisteredTypes,
@@ -17,8 +18,8 @@ pub(super) struct Registrations {
 }
 
 impl Registrations {
-    /// The cached registration; `None` if it is not cached. Drops all entries first if `as_of`
-    /// differs from that of the last call.
+    /// The cached registration; `None` if it is not cached. If `as_of` differs from that of the
+    /// last call, drops all entries first.
     pub(super) fn get(&mut self, name: &TypeName, as_of: RegisteredTypes) -> Option<&Registration> {
         if self.as_of != as_of {
             self.known.clear();

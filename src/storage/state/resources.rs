@@ -1,9 +1,9 @@
 //! Resources in the state: their records, the index of owners, and counts by type and by unit of
 //! tenancy.
 //!
-//! Owns the updates that come with every write of a resource: the index of owners, the counts.
-//! Knows no rule of a command. Invariant: at every applied index, index and counts agree with the
-//! live records.
+//! Owns the updates that come with writes of resources: the index of owners, the counts. Knows no
+//! rule of a command. Invariant: at every applied index, index and counts agree with the live
+//! records.
 
 use std::sync::Arc;
 
@@ -112,12 +112,12 @@ pub fn tombstone_owner(tombstone: &Resource) -> Option<ResourceId> {
 
 impl WriteTxn<'_> {
     /// Writes a resource. Returns it with its version, which is the log index of the current
-    /// command. `previous` is the live resource that it replaces, with the version of its record.
-    /// That resource has its data if the write moves it to another version of its kind.
+    /// command. `previous` is the live resource that it replaces, with the version of its record;
+    /// `None` if there is none. If the two differ in their type, `previous` must have its data.
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a count cannot be decoded.
     pub fn put_resource(
         &mut self,
         mut resource: Resource,
@@ -159,8 +159,8 @@ impl WriteTxn<'_> {
         Ok(resource)
     }
 
-    /// Adds the event that `last` was removed, for subscribers of its type: the resource moves to
-    /// another version of its kind.
+    /// Adds the event that `last` was removed, for subscribers of its type. The resource stays: it
+    /// moves to another version of its kind.
     fn leave_type(&mut self, last: Resource) {
         let slot = self.next_slot();
         self.record_history(slot, Table::ResourceMoves, codec::encode_resource(&last));
@@ -172,7 +172,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a count cannot be decoded.
     pub fn delete_resource(&mut self, version: &Version, last: Resource) -> Result<(), StorageError> {
         let key = resource_key(&last.id);
         self.head.live_bytes -= key.len() as u64 + u64::from(version.value_len);
@@ -192,7 +192,7 @@ impl WriteTxn<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or the record of the type cannot be decoded.
     pub fn set_registration(
         &mut self,
         name: TypeName,
@@ -254,8 +254,8 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Adds one to the counts of a namespace and of its partition, or with `comes` false subtracts
-    /// one. Does nothing for resources outside of partitions.
+    /// Adds one to the counts of the namespace, if there is one, and of the partition; with `comes`
+    /// false subtracts one. Does nothing for a tenancy without a partition.
     fn count_unit(&mut self, tenancy: &Tenancy, comes: bool) -> Result<(), StorageError> {
         if tenancy.partition.is_empty() {
             return Ok(());

@@ -36,7 +36,7 @@ pub struct CheckpointContents {
 ///
 /// # Errors
 ///
-/// If it cannot be read.
+/// If it cannot be read or decoded, or the information logs cannot be removed.
 pub fn describe_checkpoint(path: &Path) -> Result<CheckpointContents, StorageError> {
     let contents = {
         let mut options = rocksdb::Options::default();
@@ -70,8 +70,9 @@ pub fn describe_checkpoint(path: &Path) -> Result<CheckpointContents, StorageErr
 pub struct RestoreChanges {
     /// The membership of the new cluster, opaque here, as of `index`.
     pub membership: Bytes,
-    /// The applied index of the state in the new cluster. It is above every index of the old
-    /// cluster, so that an index of the old cluster is recognised.
+    /// The applied index of the state in the new cluster. Refused unless it is above that of the
+    /// backup. The caller chooses it above every index of the old cluster, so that an index of the
+    /// old cluster is recognised.
     pub index: LogIndex,
     /// Number of revisions that are skipped, so that no revision that clients have seen of the old
     /// cluster is used again.
@@ -92,7 +93,8 @@ pub fn restore_target(state_dir: &Path) -> std::path::PathBuf {
 ///
 /// # Errors
 ///
-/// If it is no complete state, or the disk failed.
+/// If the folder has no complete state, or one to which nothing was ever applied; or if the disk
+/// failed. Also if `changes.index` is not above the applied index, or the revision would overflow.
 pub fn restore_state(
     state_dir: &Path,
     options: &StateOptions,

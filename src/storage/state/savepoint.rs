@@ -16,12 +16,12 @@ use super::record::Version;
 use super::txn::{Command, WriteTxn};
 use headwater_types::Alarm;
 
-/// Two writes of one record in one command, by the positions of both in the history of the command.
+/// Two writes of one record in one command, each by its [`Version::position`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenTwice {
-    /// Position of the first write.
+    /// [`Version::position`] of the earlier write.
     pub first: u32,
-    /// Position of the second write.
+    /// [`Version::position`] of the later write.
     pub second: u32,
 }
 
@@ -141,15 +141,20 @@ impl WriteTxn<'_> {
         }
     }
 
-    /// The first write since the savepoint of a record that the command had written before, be it
-    /// before or after the savepoint. `None` if there is none, or no savepoint is set. Such a
-    /// command must be rolled back: a record has at most one version of a command.
+    /// The first write since the savepoint of a record that the command had written already, before
+    /// or after the savepoint, with that earlier write. `None` if there is no such write, or no
+    /// savepoint is set. Such a command must be rolled back: a command makes at most one version of
+    /// a record.
     pub fn written_twice(&self) -> Option<WrittenTwice> {
         self.savepoint.as_ref()?.written_twice
     }
 
-    /// Number of records that the current command has written to history so far: the position of
-    /// its last one.
+    /// Number of records that the current command has written to history so far, and so the
+    /// [`Version::position`] of the last one.
+    ///
+    /// # Panics
+    ///
+    /// If no command was begun.
     pub fn written(&self) -> u32 {
         self.command.as_ref().expect("invariant: a command was begun").count
     }

@@ -2,8 +2,8 @@
 //! transaction, its uncommitted ones.
 //!
 //! Owns the walk over `versions`. Invariant: each key is yielded at most once, with its newest
-//! version at or below the requested point, and not at all if that version is a tombstone (but see
-//! [`VersionScan::with_tombstones`]).
+//! version at or below the requested log index. If that version is a tombstone, the key is left
+//! out, except by a scan with tombstones.
 
 use std::cmp::Ordering;
 use std::collections::btree_map;
@@ -23,7 +23,7 @@ use super::record::Version;
 use crate::StorageError;
 use headwater_types::{KeyRange, LogIndex};
 
-/// Steps over unwanted versions before the iterator seeks.
+/// Number of unwanted versions in a row at which the iterator seeks instead of stepping on.
 const STEPS_BEFORE_SEEK: u32 = 8;
 
 /// A walk over live versions; see [`StateReader::scan`](super::StateReader::scan).
@@ -76,8 +76,8 @@ impl<'a> VersionScan<'a> {
         Self { rows: Rows::Stored(StoredScan { tombstones: true, ..stored }) }
     }
 
-    /// Yields keys with a tombstone as newest version, too. Only for a scan of a view, before the
-    /// first [`next`](Self::next).
+    /// Makes the scan yield tombstones, too: keys whose newest version at the requested log index
+    /// is a removal. Only for a scan of a view, before the first [`next`](Self::next).
     ///
     /// # Panics
     ///
@@ -97,7 +97,7 @@ impl<'a> VersionScan<'a> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     #[allow(clippy::should_implement_trait)] // It lends its key, which an iterator cannot.
     pub fn next(&mut self) -> Result<Option<(KeyRef<'_>, Version)>, StorageError> {
         match &mut self.rows {
@@ -112,7 +112,7 @@ impl<'a> VersionScan<'a> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn count_rest(&mut self) -> Result<u64, StorageError> {
         if let Rows::Cached(scan) = &mut self.rows {
             return scan.count_rest();
@@ -185,7 +185,7 @@ pub(super) fn bounds(range: &KeyRange) -> (Bound<Bytes>, Bound<Bytes>) {
 pub(super) struct StoredScan<'a> {
     iter: DBRawIterator<'a>,
     at: LogIndex,
-    /// Prefix of the versions of the last key.
+    /// The key that was found last, in its stored form: the prefix of its versions.
     group: Vec<u8>,
     version: Version,
     /// The decoded key of `group`; valid if `plain_is_current`.
@@ -284,7 +284,7 @@ impl<'a> StoredScan<'a> {
         })
     }
 
-    /// Advances to the next live version; false at the end.
+    /// Advances to the next version that the scan yields; false at the end.
     pub(super) fn advance(&mut self) -> Result<bool, StorageError> {
         if self.done {
             return Ok(false);

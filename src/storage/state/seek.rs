@@ -1,4 +1,4 @@
-//! Finds one key's version at a point in time, with one iterator for many searches.
+//! Finds one key's newest version at or below a log index, with one iterator for many searches.
 //!
 //! Owns the iterator that the prefix filter serves: for an absent key it rarely touches a data
 //! block. Invariant: it reads the state as of the first search, or of the snapshot in the options.

@@ -84,12 +84,13 @@ impl Drop for PreparedState {
 }
 
 impl StateStore {
-    /// Opens the state in `dir`, or makes an empty one if there is none. Remains of an interrupted
-    /// installation are removed.
+    /// Opens the state in `dir`, or makes an empty one if `dir` has none. Removes every generation
+    /// but the current one, for example the remains of an interrupted installation.
     ///
     /// # Errors
     ///
-    /// If the disk failed, or the data is damaged.
+    /// If the disk failed, the data is damaged or newer than this program, the current state is
+    /// missing, or `CURRENT` is missing although there are generations.
     pub fn open(dir: &Path, options: &StateOptions) -> Result<Self, StorageError> {
         let tuning = Tuning::new(options.clone());
         let health = Arc::<DiskHealth>::default();
@@ -151,12 +152,12 @@ impl StateStore {
         Arc::clone(&self.current.read())
     }
 
-    /// Calls `work` with a view of the newest state. All reads outside of apply use this, or report
-    /// errors to [`failed`](Self::failed) themselves.
+    /// Calls `work` with a view of the newest state, and passes an error to
+    /// [`failed`](Self::failed). A read outside of apply that does not use this must do the same.
     ///
     /// # Errors
     ///
-    /// If the disk failed, or the data is damaged.
+    /// Those of `work`; also if the disk failed, now or earlier, or the head cannot be decoded.
     pub fn read<T>(&self, work: impl FnOnce(&ReadView<'_>) -> Result<T, StorageError>) -> Result<T, StorageError> {
         let db = self.current();
         let read = db.view().and_then(|view| work(&view));
@@ -168,9 +169,9 @@ impl StateStore {
         &self.tuning.range_metrics
     }
 
-    /// Returns the error of a read. Reports it to the listener if the disk or its data caused it,
-    /// but not if file descriptors ran out. Errors of apply stop the node anyway; errors of reads
-    /// would go unnoticed.
+    /// Returns `error`, which a read met. Reports it to the listener first if it is
+    /// [`StorageError::RocksDb`] or [`StorageError::Corrupt`], but not if file descriptors ran out.
+    /// Errors of apply stop the node anyway; errors of reads would go unnoticed.
     pub fn failed(&self, error: StorageError) -> StorageError {
         let is_of_the_disk =
             matches!(error, StorageError::RocksDb(_) | StorageError::Corrupt { .. }) && !error.is_out_of_descriptors();
@@ -180,14 +181,13 @@ impl StateStore {
         error
     }
 
-    /// Sets the listener that [`failed`](Self::failed) calls, on any thread, for a read that failed
-    /// because of the disk or its data: the node cannot serve and must stop. Only the first call
-    /// has an effect.
+    /// Sets the listener to which [`failed`](Self::failed) reports, on any thread: the node cannot
+    /// serve and must stop. Only the first call has an effect.
     pub fn on_failed_read(&self, listener: impl Fn(&StorageError) + Send + Sync + 'static) {
         let _there_is_one = self.on_failed_read.set(Box::new(listener)).is_err();
     }
 
-    /// A handle that shows whether files of this store may be open: once it cannot be upgraded, the
+    /// A handle that shows whether files of this store may be open. Once it cannot be upgraded, the
     /// store and every generation are closed.
     pub fn files(&self) -> Weak<dyn Any + Send + Sync> {
         // Every generation holds it and drops it after its database.
@@ -221,8 +221,8 @@ impl StateStore {
     ///
     /// # Errors
     ///
-    /// If it is no complete, readable state, or the disk failed. The current state is unchanged
-    /// then; `dir` is unchanged or removed.
+    /// If it is no complete, readable state, or the disk failed, now or earlier. The current state
+    /// is unchanged then; `dir` is unchanged or removed.
     pub fn prepare(&self, dir: &Path) -> Result<PreparedState, StorageError> {
         self.health.check()?;
         if !is_complete(dir) {
@@ -255,7 +255,8 @@ impl StateStore {
     ///
     /// # Errors
     ///
-    /// If it is older than the current state, which must never go back, or the disk failed.
+    /// If its applied index is below that of the current state, which must never go back; or if the
+    /// disk failed, now or earlier.
     ///
     /// # Panics
     ///

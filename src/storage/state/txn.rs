@@ -80,7 +80,7 @@ pub(super) struct Command {
 pub struct WriteTxn<'db> {
     pub(super) db: &'db StateDb,
     pub(super) families: Families<'db>,
-    /// The head of the last commit: newer data is in the overlay.
+    /// The head of the last commit before this transaction. Newer versions are in the overlay.
     pub(super) base: StateHead,
     pub(super) head: StateHead,
     batch: WriteBatch,
@@ -197,9 +197,9 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// Writes a version of a key of `table`. `previous` is the live version that it replaces; `kv`
-    /// is the whole new pair. In [`Table::Kv`] it also updates the counts of the head and the keys
-    /// attached to leases.
+    /// Writes a version of a key of `table`. `previous` is the live version that it replaces,
+    /// `None` for a new key; `kv` is the whole new pair. In [`Table::Kv`] it also updates the
+    /// counts of the head and the keys attached to leases.
     pub fn put(&mut self, table: Table, kv: KeyValue, previous: Option<&Version>) {
         let value_len = u32::try_from(kv.value.len()).expect("invariant: requests are far smaller than 4 GiB");
         let (key_len, lease_before) = (kv.key.len() as u64, previous.map_or(LeaseId::NONE, |version| version.lease));
@@ -230,9 +230,10 @@ impl<'db> WriteTxn<'db> {
         self.record(table, ChangeKind::Put, version, kv, EventValue::of_plain(table));
     }
 
-    /// Writes a tombstone. `previous` is the live version that it removes; `revision` is that of
-    /// the removal, zero in a table without revisions. In [`Table::Kv`] it also updates the counts
-    /// of the head and the keys attached to leases.
+    /// Removes a key of `table`: writes a tombstone. `previous` is the live version that it
+    /// removes. `kind` tells a deletion from an expiry. `revision` is that of the removal, zero in
+    /// a table without revisions. In [`Table::Kv`] it also updates the counts of the head and the
+    /// keys attached to leases.
     pub fn delete(&mut self, table: Table, key: Bytes, kind: ChangeKind, revision: Revision, previous: &Version) {
         if table == Table::Kv {
             self.head.live_keys -= 1;
@@ -359,8 +360,9 @@ impl<'db> WriteTxn<'db> {
         self.head.compaction = Some(point);
     }
 
-    /// Makes the history of all tables but keys begin at `floor`, which is not below the compaction
-    /// point. No command between the two has changed a key. Records below it are reclaimed later.
+    /// Makes the history of all tables but keys begin at `floor`. Their records below it are
+    /// reclaimed later. The caller has checked that `floor` is not below the compaction point, and
+    /// that no command between the two has changed a key.
     pub fn set_history_floor(&mut self, floor: LogIndex) {
         self.head.history_floor = floor;
     }
@@ -379,7 +381,7 @@ impl<'db> WriteTxn<'db> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or the record of the lease cannot be decoded.
     pub fn lease(&self, id: LeaseId) -> Result<Option<Lease>, StorageError> {
         if let Some(lease) = self.leases.get(&id) {
             return Ok(*lease);
@@ -393,11 +395,12 @@ impl<'db> WriteTxn<'db> {
         self.lease_clock_ms = Some(clock_ms);
     }
 
-    /// The lease clock, milliseconds.
+    /// The lease clock, milliseconds, with the change of this transaction; zero until it is first
+    /// set.
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or the record of the clock cannot be decoded.
     pub fn lease_clock(&self) -> Result<u64, StorageError> {
         match self.lease_clock_ms {
             Some(clock_ms) => Ok(clock_ms),
@@ -405,7 +408,8 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// The KV keys that are attached to a lease, in key order.
+    /// The KV keys that are attached to a lease, in key order, with the changes of this
+    /// transaction.
     ///
     /// # Errors
     ///
@@ -435,8 +439,8 @@ impl<'db> WriteTxn<'db> {
         Ok(found.into_iter().filter_map(|(key, present)| present.then_some(key)).take(limit).collect())
     }
 
-    /// Sets the applied position and, if `applied` has one, the membership. The commit writes both
-    /// with everything else.
+    /// Sets term and index of the last applied entry and, if `applied` has one, the membership. The
+    /// commit writes them with everything else.
     ///
     /// # Panics
     ///
@@ -459,8 +463,9 @@ impl<'db> WriteTxn<'db> {
     /// # Errors
     ///
     /// If the disk failed, now or earlier. After a failed write nothing became visible, and the
-    /// store refuses everything from then on. If the cluster version rises, the data directory is
-    /// marked before and after the write: the changes are visible if only the second mark failed.
+    /// store refuses every later view and write. If the cluster version rises, the data directory
+    /// is marked before and after the write: the changes are visible if only the second mark
+    /// failed.
     ///
     /// # Panics
     ///
@@ -507,7 +512,7 @@ impl<'db> WriteTxn<'db> {
     }
 
     /// Adds the deferred records to the batch: the versions, in key order because their insertion
-    /// is cheap then, and the records that are written once a commit. Also updates filter and
+    /// is cheap then, the entries of `index`, and the records of `meta`. Also updates filter and
     /// caches.
     fn stage(&mut self) {
         let Self { batch, overlay, families, db, .. } = self;

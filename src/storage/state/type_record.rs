@@ -1,7 +1,6 @@
 //! The `meta` records of types of resources and units of tenancy: registrations and counts.
 //!
-//! Owns the encodings, as `record` does. Invariant: bytes on disk are public; the golden tests
-//! below pin them.
+//! Owns their encodings. Invariant: bytes on disk are public; the golden tests below pin them.
 
 use super::record::{Cursor, FORMAT, decode_lease_clock, encode_lease_clock, put_varint};
 use headwater_types::LogIndex;

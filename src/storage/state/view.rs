@@ -93,7 +93,7 @@ impl<'db> ReadView<'db> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or the record of the lease cannot be decoded.
     pub fn lease(&self, id: LeaseId) -> Result<Option<Lease>, StorageError> {
         let key = keys::lease(id);
         read_lease(&key, self.snapshot.get_pinned_cf(self.families.meta, key)?.as_deref())
@@ -103,7 +103,7 @@ impl<'db> ReadView<'db> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or a record cannot be decoded.
     pub fn leases(&self, mut visit: impl FnMut(LeaseId, Lease)) -> Result<(), StorageError> {
         let mut options = self.options();
         options.set_iterate_lower_bound(keys::META_LEASES.0);
@@ -121,11 +121,11 @@ impl<'db> ReadView<'db> {
         Ok(())
     }
 
-    /// The lease clock, milliseconds.
+    /// The lease clock, milliseconds; zero until it is first moved.
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or the record of the clock cannot be decoded.
     pub fn lease_clock(&self) -> Result<u64, StorageError> {
         read_lease_clock(self.snapshot.get_pinned_cf(self.families.meta, keys::META_LEASE_CLOCK)?.as_deref())
     }
@@ -134,7 +134,7 @@ impl<'db> ReadView<'db> {
     ///
     /// # Errors
     ///
-    /// If the disk failed.
+    /// If the disk failed, or the record of the alarms cannot be decoded.
     pub fn alarms(&self) -> Result<Vec<Alarm>, StorageError> {
         read_alarms(self.snapshot.get_pinned_cf(self.families.meta, keys::META_ALARMS)?.as_deref())
     }
@@ -155,7 +155,7 @@ impl<'db> ReadView<'db> {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or the revision has no entry.
+    /// If the disk failed, or the revision has no entry that can be decoded.
     pub fn command_of(&self, revision: Revision) -> Result<LogIndex, StorageError> {
         if let Some(point) = self.head.compaction
             && point.revision == revision
@@ -177,7 +177,7 @@ impl<'db> ReadView<'db> {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or history has a hole.
+    /// If the disk failed, or a record is missing or cannot be decoded.
     pub fn history(&self, from: LogIndex, mut visit: impl FnMut(CommandHistory) -> bool) -> Result<(), StorageError> {
         let floor = self.head.compacted_index();
         if from < floor
@@ -219,8 +219,9 @@ impl<'db> ReadView<'db> {
         Ok(())
     }
 
-    /// The command of the compaction point with only its changes of keys. `None` if it lies before
-    /// `from`, or if the history of the other tables begins there, too.
+    /// The command of the compaction point with only its changes of keys. `None` if that command
+    /// lies before `from`, if the history of the other tables begins with it, too, or if it left no
+    /// record.
     fn kept_for_keys(&self, from: LogIndex) -> Result<Option<CommandHistory>, StorageError> {
         let index = self.head.key_floor();
         if index < from || index == self.head.compacted_index() {
@@ -357,19 +358,19 @@ impl StateReader for ReadView<'_> {
     }
 }
 
-/// Reads the `meta` entry of a lease.
+/// Decodes the `meta` record of a lease; `None` if there is none.
 pub(super) fn read_lease(key: &[u8], bytes: Option<&[u8]>) -> Result<Option<Lease>, StorageError> {
     let Some(bytes) = bytes else { return Ok(None) };
     decode_lease(bytes).map(Some).ok_or_else(|| undecodable(META, key, bytes, "a lease that cannot be decoded"))
 }
 
-/// Reads the lease clock: zero until it is first moved.
+/// Decodes the lease clock: zero until it is first moved.
 pub(super) fn read_lease_clock(bytes: Option<&[u8]>) -> Result<u64, StorageError> {
     let Some(bytes) = bytes else { return Ok(0) };
     decode_lease_clock(bytes).ok_or_else(|| undecodable(META, keys::META_LEASE_CLOCK, bytes, "cannot be decoded"))
 }
 
-/// Reads the active alarms; none until one was raised.
+/// Decodes the active alarms; none until one was raised.
 pub(super) fn read_alarms(bytes: Option<&[u8]>) -> Result<Vec<Alarm>, StorageError> {
     let Some(bytes) = bytes else { return Ok(Vec::new()) };
     decode_alarms(bytes).ok_or_else(|| undecodable(META, keys::META_ALARMS, bytes, "cannot be decoded"))

@@ -56,8 +56,8 @@ pub fn print_bytes(out: &mut impl Write, bytes: &[u8]) -> Result<(), CliError> {
 /// Names of the columns of [`pair_row`].
 pub const PAIR_HEADER: &[&str] = &["KEY", "VALUE", "CREATE REVISION", "MOD REVISION", "VERSION", "LEASE"];
 
-/// A key-value pair as a row of a table. Bytes that are not UTF-8 are replaced; no lease is an
-/// empty cell.
+/// A key-value pair as a row of a table. Bytes that are not UTF-8 are replaced. The id of the lease
+/// is hexadecimal; without a lease the cell is empty.
 pub fn pair_row(kv: &KeyValue) -> Vec<String> {
     vec![
         String::from_utf8_lossy(&kv.key).into_owned(),

@@ -29,8 +29,8 @@ pub enum AclCommand {
     /// exist.
     Delete(AclKey),
     /// Removes tokens, each given by its accessor and its `modified`. The proposer names those that
-    /// have expired, or whose auth method was removed. Apply has no clock: it skips a token that
-    /// has changed since, and one without an expiry whose auth method exists.
+    /// have expired, or whose auth method was removed. Apply has no clock. It skips a token that
+    /// has changed since, and one without an expiry unless its auth method was removed.
     Expire(Vec<(String, LogIndex)>),
 }
 
@@ -95,10 +95,10 @@ pub enum AclRefusal {
     /// A token with this secret exists.
     #[error("SecretID is already in use")]
     SecretTaken = 5,
-    /// A policy that the row links does not exist.
+    /// The row links a policy that does not exist.
     #[error("a policy that it names does not exist")]
     PolicyAbsent = 6,
-    /// A role that the row links does not exist.
+    /// The row links a role that does not exist.
     #[error("a role that it names does not exist")]
     RoleAbsent = 7,
     /// The auth method that the row names does not exist.

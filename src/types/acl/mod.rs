@@ -32,7 +32,7 @@ pub struct AclToken {
     pub roles: Vec<String>,
     /// Consul's `Local`. Stored for clients; the rights do not depend on it.
     pub local: bool,
-    /// Name of the auth method that issued it; empty for other tokens.
+    /// Name of the auth method that issued the token; empty if none did.
     pub method: String,
     /// Wall clock of the creation, milliseconds since the Unix epoch.
     pub created_ms: u64,
@@ -62,7 +62,8 @@ impl AclToken {
         }
     }
 
-    /// Whether it has expired at `now_ms`, milliseconds since the Unix epoch.
+    /// Whether the token has expired at `now_ms`, milliseconds since the Unix epoch. True from
+    /// [`expires_ms`](Self::expires_ms) on; false if that is 0.
     pub fn has_expired(&self, now_ms: u64) -> bool {
         self.expires_ms != 0 && self.expires_ms <= now_ms
     }

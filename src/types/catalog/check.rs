@@ -37,7 +37,7 @@ pub struct Check {
     pub timeout: String,
     /// Port at which a proxy exposes the checked path; 0 if none does. Stored for clients.
     pub exposed_port: i32,
-    /// Log index of its registration; zero if it is not stored.
+    /// Log index of the command that created this row; zero if it is not stored.
     pub created: LogIndex,
     /// Log index of the last change of this row; zero if it is not stored.
     pub modified: LogIndex,

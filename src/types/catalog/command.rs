@@ -9,13 +9,13 @@ use crate::LogIndex;
 /// deadlines change the catalog as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogCommand {
-    /// Registers a node, with at most one instance on it and any number of checks.
+    /// Registers a node, at most one instance on it, and checks.
     Register(Box<Registration>),
     /// Removes a node with its instances and checks, or an instance with its checks, or a check.
     Deregister(Box<Deregistration>),
     /// Stores the configuration of a terminating gateway, in place of the previous one.
     SetGateway(Box<TerminatingGateway>),
-    /// Removes the configuration of the gateway of this name.
+    /// Removes the configuration of the gateway of this name, if there is one.
     DeleteGateway(String),
 }
 
@@ -86,7 +86,7 @@ pub struct CatalogDone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 #[repr(u8)]
 pub enum CatalogRefusal {
-    /// The name belongs to a node with another id and a check `serfHealth` that is not critical.
+    /// The name belongs to another node, whose check `serfHealth` is not critical.
     #[error("node name is reserved by a node with another id")]
     NodeNameReserved = 1,
     /// An instance or a check was registered on a node that does not exist.

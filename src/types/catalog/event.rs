@@ -49,7 +49,8 @@ impl CatalogTopic {
 /// Kind of the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CatalogOp {
-    /// The instance, name or node in the event was removed from the subject.
+    /// The instance has left the subject; or the name or the node of the event was removed. A
+    /// [`Register`](Self::Register) of the same command may add the instance again.
     Deregister,
     /// The instance, name or node in the event was added to the subject or changed. Also the kind
     /// of every event of [`CatalogTopic::Table`].

@@ -44,7 +44,7 @@ pub struct CatalogNode {
     pub meta: BTreeMap<String, String>,
     /// Locality of the node, if it was registered with one.
     pub locality: Option<Locality>,
-    /// Log index of its registration; zero if it is not stored.
+    /// Log index of the command that created this row; zero if it is not stored.
     pub created: LogIndex,
     /// Log index of the last change of this row; zero if it is not stored.
     pub modified: LogIndex,

@@ -7,7 +7,8 @@ use super::CatalogTable;
 use crate::LogIndex;
 
 /// An answer with its query index: the log index of the last command that may have changed the
-/// answer; zero if there was none. A face that must return a positive number raises a zero.
+/// answer; zero if there was none. For clients it is raised to the log index at which the store was
+/// restored, and a face that must return a positive number raises a zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indexed<T> {
     /// The query index of the answer.
@@ -21,7 +22,7 @@ pub struct Indexed<T> {
 pub struct ServiceName {
     /// Name of the service, as it was registered.
     pub name: String,
-    /// The tags of all its instances.
+    /// The union of the tags of its instances.
     pub tags: BTreeSet<String>,
 }
 

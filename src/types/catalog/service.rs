@@ -39,7 +39,7 @@ pub struct Service {
     pub connect: ServiceConnect,
     /// Locality of the instance, if it was registered with one.
     pub locality: Option<Locality>,
-    /// Log index of its registration; zero if it is not stored.
+    /// Log index of the command that created this row; zero if it is not stored.
     pub created: LogIndex,
     /// Log index of the last change of this row; zero if it is not stored.
     pub modified: LogIndex,
@@ -149,8 +149,8 @@ pub struct Proxy {
 /// Role of an instance in the mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceConnect {
-    /// Whether it implements the mesh's protocol without a proxy. Subscribers of its own service in
-    /// the mesh get its events.
+    /// Whether the instance implements the mesh's protocol without a proxy. If so, subscribers of
+    /// its own service in the mesh get its events.
     pub native: bool,
     /// `SidecarService` and `PeerMeta` as one JSON object, in the form of [`Proxy::more_json`].
     pub more_json: String,

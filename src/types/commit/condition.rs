@@ -22,8 +22,8 @@ pub enum CommitEntity {
     Key(Bytes),
     /// A key and the keys below it, which begin with it and a slash; every key, if it is empty.
     KeysBelow(Bytes),
-    /// The resource with this id; the uid does not count. The version of its type must be that of
-    /// the id, except for [`EntityTest::UnchangedSince`].
+    /// The resource with this id; the uid does not count. A resource that is stored under another
+    /// version of its type counts as absent, except for [`EntityTest::UnchangedSince`].
     Resource(ResourceId),
     /// The resources that match the selector.
     Resources(Selector),

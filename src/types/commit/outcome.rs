@@ -138,9 +138,9 @@ pub enum CommitFault {
         "operations[{first}] and operations[{second}] change the same entity: make them one operation, or two commits"
     )]
     SameEntity {
-        /// Number of the first operation.
+        /// The smaller number of the two.
         first: u32,
-        /// Number of the second operation.
+        /// The larger number of the two.
         second: u32,
     },
     /// The idempotency key belongs to a commit with other conditions or operations.
@@ -159,7 +159,7 @@ impl CommitFault {
     }
 }
 
-/// The reason for which a condition is not met.
+/// The reason for which a condition does not hold or cannot be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ConditionFault {
     /// The condition does not hold.
@@ -175,7 +175,7 @@ pub enum ConditionFault {
         /// The oldest log index that the condition could name.
         oldest: LogIndex,
     },
-    /// The condition's log index is not below that of the commit.
+    /// The condition's log index is that of the commit or a later one.
     #[error("the index is newer than the store, which is at {newest}: read again")]
     Future {
         /// Log index of the entry before the commit.

@@ -12,7 +12,8 @@ use crate::limits::{CONSUL_LIST_BYTES_MAX, CONSUL_TXN_RESULT_BYTES_MAX, CONSUL_T
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulCommand {
     /// One operation on a path. If its condition does not hold, the outcome is
-    /// [`ConsulOutcome::Kv`] with `false`. A missing or unknown session is a refusal.
+    /// [`ConsulOutcome::Kv`] with `false`. `Lock` and `Unlock` are refused without a session,
+    /// `Lock` also for a session that does not exist.
     Kv(KvOp),
     /// A transaction: operations in order, all or nothing; at most
     /// [`TXN_OPS_MAX`](crate::limits::TXN_OPS_MAX).
@@ -45,8 +46,8 @@ pub struct KvOp {
 /// [`KvOp::session`]; the index of the key is [`KvEntry::modified`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvVerb {
-    /// Writes the key, unless value and flags are as stored. If a session holds the key's lock, it
-    /// still holds it afterwards.
+    /// Writes value and flags, unless both are as stored. A session that holds the key's lock keeps
+    /// it.
     Set,
     /// As `Set`, if the index is that of the key, or if the index is 0 and the key is absent.
     Cas,
@@ -70,7 +71,8 @@ pub enum KvVerb {
     GetTree,
     /// Requires that the key exists and that the index is that of the key.
     CheckIndex,
-    /// Requires that the key exists and that the session holds its lock.
+    /// Requires that the key exists and that the session holds its lock; with an empty session,
+    /// that no session does.
     CheckSession,
     /// Requires that the key is absent.
     CheckNotExists,
@@ -140,7 +142,7 @@ impl TxnOp {
     }
 }
 
-/// Operation on a row of the catalog.
+/// The verb of an operation on a row of the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatalogVerb {
     /// Reads the row, which must exist.
@@ -207,7 +209,7 @@ pub enum TxnItem {
 pub struct TxnFault {
     /// Position of the operation in the transaction, from 0.
     pub op: u32,
-    /// Reason for which an operation of a transaction failed.
+    /// The reason of the failure.
     pub reason: TxnFaultReason,
 }
 
@@ -233,7 +235,7 @@ pub enum TxnFaultReason {
     /// The key exists, against [`KvVerb::CheckNotExists`].
     #[error("key exists")]
     Present,
-    /// The operation names no session, or one that does not exist.
+    /// The operation names no session; or, for a `Lock`, one that does not exist.
     #[error(transparent)]
     Session(#[from] SessionRefusal),
     /// There is no such row in the catalog.

@@ -70,7 +70,8 @@ pub struct ResourceDelete {
 }
 
 /// Deletes the next children of a deleted resource, and after the last ones its tombstone (spec:
-/// consul §5.10). Children with finalizers are only marked.
+/// consul §5.10). Children that cannot be deleted yet are only marked; those that must not be
+/// deleted stay. If the owner exists, only the tombstone is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceReap {
     /// The deleted owner, with its uid.
@@ -123,7 +124,8 @@ pub enum ResourceDeletion {
 pub struct ResourceReaped {
     /// Number of children that were removed.
     pub removed: u64,
-    /// Number of children that were marked for deletion, because they have finalizers.
+    /// Number of children that were marked for deletion, because they have finalizers or are units
+    /// of tenancy with resources in them.
     pub marked: u64,
     /// Value of [`ResourceReap::after`] for the next step; `None` if this step was the last one.
     pub next: Option<Bytes>,
@@ -150,8 +152,8 @@ pub enum ResourceRefusal {
     /// The namespace of the resource does not exist.
     #[error("namespace not found")]
     NamespaceNotFound = 5,
-    /// The partition or namespace is marked for deletion. Only statuses and writes for deletion are
-    /// accepted in it.
+    /// The partition or namespace is marked for deletion. Only deletes, statuses and writes for
+    /// deletion are accepted in it.
     #[error("tenancy marked for deletion: nothing new can be written there")]
     TenancyMarked = 6,
     /// A new resource came with a status.
@@ -170,7 +172,8 @@ pub enum ResourceRefusal {
     /// The owner is stored under another version of its type's group.
     #[error("resource.owner is stored with a different GroupVersion")]
     OwnerOtherVersion = 11,
-    /// A write named another owner than the stored one.
+    /// A write named another owner than the stored one, left it out, or named one for a resource
+    /// without owner.
     #[error("owner cannot be changed")]
     OwnerChanged = 12,
     /// The expected version is not that of the stored resource; or nothing is stored for a write

@@ -115,7 +115,7 @@ pub struct ResourceId {
     /// ULID of one incarnation, from its creation to its deletion. Chosen by the server at
     /// creation. If empty in a request, the stored incarnation is meant.
     pub uid: String,
-    /// Name of the resource: a DNS label.
+    /// Name of the resource: a DNS label, but for tombstones, whose names may be longer.
     pub name: String,
     /// Type of the resource.
     pub type_: Type,
@@ -140,7 +140,8 @@ impl ResourceId {
 /// The content of a resource: an encoded protobuf message, defined by the author of the type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Any {
-    /// `type.googleapis.com/` and the full name of the message.
+    /// URL of the message's type. The part after its last `/` is the full name of the message, as
+    /// in `type.googleapis.com/demo.v2.Artist`.
     pub type_url: String,
     /// The message, encoded.
     pub value: Bytes,
@@ -163,7 +164,8 @@ pub struct Resource {
     /// Log index of the command that wrote the resource or one of its statuses last. Zero if the
     /// resource is not stored. Decimal text on the wire.
     pub version: LogIndex,
-    /// A ULID. Each write sets a new one, except a write of a status.
+    /// A ULID. Each change of the resource sets a new one, also the mark of a delete, but not a
+    /// write of a status.
     pub generation: String,
     /// Key-value pairs of clients. The store itself interprets only [`DELETION_TIMESTAMP`] and
     /// [`FINALIZERS`].

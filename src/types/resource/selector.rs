@@ -41,7 +41,7 @@ fn push_part(key: &mut Vec<u8>, part: &str) {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector {
     /// The type. A part that is [`WILDCARD`] matches every value. If the group is a wildcard, the
-    /// version and the kind must be, too.
+    /// version and the kind must be, too: subscriptions find no event otherwise.
     pub type_: Type,
     /// The partition and the namespace. A unit that is [`WILDCARD`] matches every value, also the
     /// empty one.
@@ -95,7 +95,7 @@ impl Selector {
         KeyRange::prefix(prefix.into())
     }
 
-    /// The keys of [`range`](Self::range) that come after the storage key `last`.
+    /// The keys of [`range`](Self::range) after the storage key `last`, which must be one of them.
     pub fn range_after(&self, last: &[u8]) -> KeyRange {
         let mut next = last.to_vec();
         next.push(0);

@@ -1,8 +1,8 @@
 //! Comparison of views of the catalog with linearizable reads.
 //!
-//! Both are converted to one form: for each instance its registration, and the log indexes of the
-//! last changes of its node, of itself and of its checks. Equal content with another log index is a
-//! difference.
+//! Both are converted to one form: for each instance the fields of [`Instance`], among them the log
+//! indexes of the last changes of its node, of itself and of its checks. Equal content with another
+//! log index is a difference.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,8 @@ impl ReadInstances {
     ///
     /// # Errors
     ///
-    /// A description with the whole answer, if it is no list or an instance lacks a field.
+    /// A description with the whole answer, if it is no list or an instance lacks a field other
+    /// than its value.
     pub(crate) fn of(answer: &Value) -> Result<Self, String> {
         let list = answer.as_array().ok_or_else(|| format!("no list: {answer}"))?;
         list.iter().map(read_instance).collect::<Option<_>>().map(Self).ok_or_else(|| format!("incomplete: {answer}"))

@@ -64,8 +64,8 @@ fn whole_state(state: &GroupState, known: &BTreeMap<&str, &CommitRecord>, findin
     }
 }
 
-/// Checks that a linearizable read is at or past the log index of every commit that was answered
-/// before the read began.
+/// Checks that a linearizable read is at or past the log index of every commit that was
+/// acknowledged before the read began.
 fn fresh(commits: &[CommitRecord], states: &[GroupState], findings: &mut Findings) {
     let mut answered: Vec<(u64, u64)> = commits
         .iter()
@@ -129,8 +129,9 @@ fn whole_change<'c>(
     }
 }
 
-/// Checks that a watcher told all entities that its face has of a commit, at the commit's log
-/// index; a watch of keys, at its revision.
+/// Checks that a watcher's record has all of a commit's entities of its face, at the commit's log
+/// index. A watch of keys must be at the commit's revision. Where that index or revision is
+/// unknown, it is not compared.
 fn whole_watched(
     told: &WatchedCommit,
     known: &BTreeMap<&str, &CommitRecord>,

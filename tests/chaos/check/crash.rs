@@ -26,9 +26,9 @@ pub(crate) struct Incarnation {
     pub excused: bool,
 }
 
-/// Judges all incarnations of all nodes. A panic, a signal that the rig did not send, and a flood
-/// of log lines are never excused. Any other end is excused by a fault, such as a broken disk: the
-/// node exits by itself.
+/// Judges all incarnations of all nodes. An end by a signal that the rig did not send, a flood of
+/// log lines, and each text of [`MARKS`] but `consensus ended` are never excused. Any other end is
+/// excused by a fault, such as a broken disk: the node exits by itself.
 pub(crate) fn check(incarnations: &[Incarnation]) -> Findings {
     let mut findings = Findings::new("crash");
     for incarnation in incarnations {

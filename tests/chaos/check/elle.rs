@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::{Finding, Findings};
 use crate::history::{Body, Outcome, Record, Request, Step, StepDone};
 
-/// Name of adya's strictest model. adya accepts an unknown name and then forbids nothing, which a
-/// test rules out.
+/// Name of adya's strictest model. adya accepts an unknown name and then forbids nothing; a test
+/// shows that it knows this one.
 const MODEL: &str = "strict-serializable";
 /// Longest search for a cycle in one strongly connected component; an aborted search is a finding.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);

@@ -99,8 +99,8 @@ pub(crate) fn check(
     findings.scope(format!("{} leases, {ran_out} ran out", leases.len())).judged(ran_out).nothing_if(leases.is_empty())
 }
 
-/// The leases of all answered grants, with the answered requests about each. A second answered
-/// revocation of one lease is a finding.
+/// The leases of all answered grants, with the answered requests about each, and whether a
+/// revocation of it got no answer. A second answered revocation of one lease is a finding.
 fn asked<'a>(records: &'a [Record], findings: &mut Findings) -> BTreeMap<i64, Lease<'a>> {
     let mut leases: BTreeMap<i64, Lease<'a>> = BTreeMap::new();
     for record in records {
@@ -144,7 +144,7 @@ fn asked<'a>(records: &'a [Record], findings: &mut Findings) -> BTreeMap<i64, Le
 }
 
 /// Adds a finding if `revision`, at which the lease was gone, was delivered before the lease's time
-/// had passed.
+/// had passed. None if no watcher received it.
 fn early(lease: i64, known: &Lease<'_>, revision: i64, delivered_at: &BTreeMap<i64, Micros>, findings: &mut Findings) {
     let Some(delivered_at) = delivered_at.get(&revision) else { return };
     if *delivered_at < known.alive_at + known.ttl {
@@ -199,9 +199,9 @@ impl Attached {
     }
 }
 
-/// Changes that are no ends of leases, as clients made them. `made` has the revisions of
-/// acknowledged writes and of all puts, `unknown` the deletions and transactions of unknown
-/// outcome.
+/// The changes that clients made, or may have made; the end of a lease is none of them. `made` has
+/// the revisions of acknowledged writes and of all puts, `unknown` the deletions and transactions
+/// of unknown outcome.
 struct Clients<'a> {
     made: HashSet<i64>,
     unknown: Vec<&'a Request>,

@@ -24,9 +24,11 @@ pub(super) struct LoggedRights {
 }
 
 impl LoggedRights {
-    /// Whether the command of an entry is refused in the present state: its proposer lacks the
-    /// right, or was judged by an older auth revision. False while authentication is off, and for
-    /// commands that the store itself proposes.
+    /// Whether the command of an entry is refused in the present state. False while authentication
+    /// is off, for proposals of the store itself, and for [`LoggedCommand::Expire`] and
+    /// [`LoggedCommand::Other`]. A command of a token, or without a proposer, is refused. A user's
+    /// command is refused without the right to it; also, unless it is [`LoggedCommand::Auth`], if
+    /// it was judged by an older auth revision.
     pub(super) fn refuses(&self, entry: &LogEntry) -> bool {
         let is_judged = match entry.ask {
             LoggedCommand::Client(_)

@@ -1,5 +1,5 @@
-//! The checkers: each judges one property of the records. Tests (`*_tests`) and runs with
-//! `--control` show that each checker fails when it should.
+//! The checkers: each judges one property of the records. Tests (`*_tests`, and those in the files)
+//! show that a checker fails when it should; runs with `--control` show it for some.
 //!
 //! A checker judges by records, and does not depend on faults and processes. All of its findings
 //! are counted, and the first [`KEPT_MAX`] are kept in full.
@@ -67,7 +67,7 @@ pub(crate) struct Findings {
     pub count: usize,
     /// Amount of judged evidence, in words, so that an empty check is noticed.
     pub scope: String,
-    /// Amount of judged evidence as a number. 0 for checkers that always have evidence.
+    /// Amount of judged evidence as a number. 0 without any, and for checkers that do not count it.
     pub judged: usize,
     /// Whether the run had no evidence for this checker: the report shows that.
     nothing: bool,

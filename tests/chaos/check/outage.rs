@@ -63,8 +63,8 @@ pub(crate) fn stalled(stalls: &[(Micros, Micros)], begin: Micros, end: Micros) -
 }
 
 /// The longest outage of each window, by kind of fault. An outage is the time between two
-/// acknowledged writes, less the stalls in it. Its part before the window does not count. One that
-/// begins in the window counts up to its end.
+/// acknowledged writes, less the stalls in it. Its part before the window does not count. An outage
+/// that begins in the window counts until the next write; without one, until the window's end.
 pub(crate) fn measure(records: &[Record], windows: &[Window]) -> Outages {
     let mut acknowledged: Vec<Micros> =
         records.iter().filter(|record| record.has_written()).map(|record| record.done).collect();
@@ -178,8 +178,8 @@ mod tests {
         }
     }
 
-    /// Acknowledged writes at these times, among requests without an answer at all other times
-    /// except `silent`.
+    /// Acknowledged writes at the times `done`, among requests without an answer: one every 0.1 s,
+    /// except in `silent`.
     fn asking(done: &[Micros], silent: std::ops::Range<Micros>) -> Vec<Record> {
         let asked = (0..16_600_000).step_by(100_000).filter(|at| !silent.contains(at));
         let vain = asked.map(|at| Record { outcome: Outcome::Unknown("no answer".into()), ..write(at) });

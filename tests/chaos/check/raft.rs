@@ -20,8 +20,8 @@ use headwater_types::commit::CommitKeyId;
 const FIRST: u64 = 0;
 
 /// Judges the logs, one for each member. If the merged log is whole, its entries are replayed up to
-/// the first that cannot be judged, and all of them count as judged. If its beginning or another
-/// entry is missing, none counts.
+/// the first that cannot be judged, and all entries of the log count as judged. If its beginning or
+/// another entry is missing, none counts.
 pub(crate) fn check(logs: &[(usize, Vec<LogEntry>)], records: &[Record], log: &Log) -> Findings {
     let mut findings = Findings::new("raft log");
     let entries = agree(logs, &mut findings);

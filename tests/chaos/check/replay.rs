@@ -3,9 +3,10 @@
 //!
 //! The log has the changes of every revision. One request, or the end of one lease, must explain
 //! all changes of a revision. The changes and the answer of a request must equal those of the model
-//! at that revision. A refused write must not be in the log; an acknowledged one must be. Requests
+//! at that revision. A refused write must not be in the log; an acknowledged one must be. Writes
 //! with unknown outcome are looked up by the values that they would have written, which is why
-//! every value is written once.
+//! every value is written once. Deletions with unknown outcome are tried on each deletion that
+//! nothing else explains.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -252,8 +253,8 @@ impl Model {
     }
 }
 
-/// Checks that every request saw the state that any request which ended before it had seen, or a
-/// later one. A write must have made a higher revision. Reads that may be old, grants and
+/// Checks that every request saw the state that any request which had ended before its call saw, or
+/// a later one. A write must have made a higher revision. Reads that may be old, grants and
 /// keep-alives are left out.
 fn real_time(resolved: &[ResolvedRecord<'_>], findings: &mut Findings) {
     enum At<'a> {

@@ -315,7 +315,8 @@ impl Watched<'_> {
     }
 
     /// Judges a cancellation at `at`. Its reason must be the token or the lack of the right. In the
-    /// second case the right must not certainly be there.
+    /// second case the right must not certainly be there, by a grant that the node had applied
+    /// before the watch was sent.
     fn cancelled(&mut self, at: Micros, reason: &str, counts: &mut Counts) {
         if NOBODY.iter().any(|nobody| reason.contains(nobody)) {
             return;
@@ -335,7 +336,7 @@ impl Watched<'_> {
 
     /// Checks that the watch ended within [`END_MAX`] after its node was known to have a
     /// revocation. Not judged if the next grant, a fault or a stall of the clients comes within
-    /// that time.
+    /// that time, or if the watch was opened later than that.
     fn ends(&mut self, opened: Micros, is_calm: &impl Fn(usize, Micros, Micros) -> bool, counts: &mut Counts) {
         let node = self.watch.node;
         let ended = self.watch.end.as_ref().map_or(Micros::MAX, |(at, _)| *at);

@@ -10,8 +10,8 @@ const USER: usize = 1;
 const REASON: &str = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
 const REFUSED: &str = "etcdserver: permission denied (PermissionDenied)";
 
-/// Length of a turn: the right is given 2 s after its beginning, and taken after 5 s. Log indexes
-/// and revisions advance by a hundred a second.
+/// Length of one cycle of the evidence: the right is given 2 s after its beginning, and taken 5 s
+/// after it. Log indexes and revisions advance by a hundred a second.
 const TURN: Micros = 10 * SECOND;
 const TURNS: u64 = 4;
 
@@ -46,7 +46,7 @@ struct Given {
     broken: Vec<Broken>,
 }
 
-/// Evidence of [`TURNS`] turns. A watch begins with each grant, gets an event every half second,
+/// Evidence of [`TURNS`] cycles. A watch begins with each grant, gets an event every half second,
 /// and ends with the right.
 fn faithful() -> Given {
     let (mut records, mut rights) = (Vec::new(), Rights::default());
@@ -181,7 +181,7 @@ fn a_right_that_is_there_is_not_refused() {
 fn what_is_not_certain_is_not_judged() {
     let set = |given: &mut Given, number: usize, outcome: Changed| given.rights.changes[number].outcome = outcome;
     let unknown = || Changed::Unknown("?".into());
-    // The first turn's revocation.
+    // The first cycle's revocation.
     let late = || record(put(), 7 * SECOND, true);
     let with = |outcome: Changed| {
         whats(|given| {

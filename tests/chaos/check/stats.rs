@@ -91,7 +91,8 @@ pub(crate) struct Judged {
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     before: usize,
-    /// Answers since the last fault began.
+    /// Answers since the last fault began. For the changes that views of the catalog have shown,
+    /// the same as `all`.
     since: usize,
     all: usize,
 }

@@ -12,8 +12,10 @@ use super::replay::Log;
 use super::{Finding, Findings};
 use crate::history::{Event, Note, Pair, WatchLog};
 
-/// Judges every watcher. Each must have received everything up to and including the revision
-/// `until`; 0: the end is not judged. `compacted` is the highest requested compaction.
+/// Judges every watcher. From the revision at which its first stream begins, each must have
+/// received every event of its range up to and including the revision `until`, but for those that
+/// were compacted; 0: the end is not judged. `compacted` is the highest revision that was requested
+/// to be compacted: a stream that ended as compacted at a higher one is a finding.
 pub(crate) fn check(watchers: &[&WatchLog], log: &Log, until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("watch");
     let befores = befores(log);

@@ -15,7 +15,8 @@ pub(crate) enum Outcome {
     Refused(String),
     /// The node did as the enemy wanted; a description of that.
     LetThrough(String),
-    /// The node was down or too slow, for this reason: the attempt says nothing about the attack.
+    /// The attempt says nothing about the attack, for this reason: for example, the node was down,
+    /// was too slow, or gave an unexpected answer.
     Unclear(String),
 }
 
@@ -25,7 +26,7 @@ pub(super) struct Raid<'a> {
     pub node: usize,
     pub rng: &'a mut StdRng,
     /// Whether a legal request is sent in place of the attack, so that the node does not refuse it.
-    /// Only for a control: the checker must report it.
+    /// Only for a control, whose checker must report it; only the attack `foreign-origin` can.
     pub is_harmless: bool,
 }
 

@@ -47,7 +47,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 ///
 /// Never attack a cluster of which you are not in charge. With --once every attack is made on every
 /// node until it has an answer, at most five times, and a table is printed; the exit status is 1
-/// unless every node has refused every attack. Otherwise it attacks until it is told to stop.
+/// unless every node has refused every attack. Without --once it attacks until it is told to stop.
 #[derive(Debug, Parser)]
 #[command(name = "scripts/chaos enemy", max_term_width = 110)]
 pub(crate) struct EnemyArgs {

@@ -52,7 +52,8 @@ impl Caller {
         ![0, INVENTED].contains(&self.from)
     }
 
-    /// The status code with which the node must refuse a call that only members may make.
+    /// The status code with which the node must refuse a call that only members may make, except a
+    /// change of members.
     fn refusal(&self) -> Code {
         if self.is_plausible() { Code::Unavailable } else { Code::PermissionDenied }
     }

@@ -1,4 +1,5 @@
-//! SIGKILL to one node, the leader, a majority or all nodes; and leaders that stop in order.
+//! SIGKILL to one node, a follower, the leader, a majority or all nodes; and leaders that stop in
+//! order.
 //!
 //! After a kill the kernel still writes all data of the process: kills test recovery, not fsync
 //! (power losses do).

@@ -20,8 +20,8 @@ const POLL: Duration = Duration::from_millis(100);
 const MOVES: usize = 4;
 
 /// Removes one member under load, which must end by itself, wipes its data and lets it join again
-/// under another id. With more than three nodes, by chance, another member is killed while it
-/// catches up.
+/// under another id. With more than three nodes, by chance, another member is killed while the
+/// joining one catches up.
 pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let rig = scene.rig;
     let node = scene.any();

@@ -70,7 +70,7 @@ impl Scene<'_> {
         self.moments.push(Window { fault: format!("{how} (each)"), begin, healed: self.rig.clock.now() });
     }
 
-    /// The least number of nodes that is a majority, chosen by the seed.
+    /// As few nodes as make a majority, chosen by the seed.
     pub(crate) fn majority(&mut self) -> Vec<usize> {
         let count = self.rig.nodes.len();
         let first = self.any();
@@ -203,7 +203,8 @@ impl Fault {
         (self.strike)(scene).await
     }
 
-    /// The reason why the fault cannot run on this machine; `None` if it can.
+    /// The reason why the fault cannot run on this machine; `None` if it can. Does not check
+    /// whether the next version's program was named.
     pub(crate) fn impossible(&self) -> Option<String> {
         self.needs.iter().find_map(|need| match need {
             Need::Volume => ability::no_volumes(),

@@ -185,7 +185,7 @@ impl Disk {
         }
     }
 
-    /// Unmounts a volume and removes the content of the disk, unless `keep_data`. The node must
+    /// Unmounts a volume. Unless `keep_data`, also removes the content of the disk. The node must
     /// have ended. Errors are printed.
     pub(crate) async fn remove(&self, keep_data: bool) {
         let gone = match &self.image {

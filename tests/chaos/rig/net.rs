@@ -134,7 +134,7 @@ impl Net {
     }
 
     /// Loses `percent` of the packets from `from` to `to`. TCP sends lost packets again, so they
-    /// only come late.
+    /// only come late. A proxy delays chunks instead.
     pub(crate) async fn lose(&self, from: usize, to: usize, percent: u8) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => bail!("this network cannot be broken"),

@@ -263,8 +263,8 @@ impl Node {
 }
 
 /// The first words of the command line of a child process. They make the child end when this
-/// process ends, and run in `namespace`; `None` for the machine's own. The caller appends
-/// `NAME=VALUE` variables, program and arguments.
+/// process ends, if `setpriv` is installed. It runs in `namespace`; `None` for the machine's own.
+/// The caller appends `NAME=VALUE` variables, program and arguments.
 pub(super) fn command_line(namespace: Option<&str>) -> Vec<OsString> {
     // Each of these programs execs the next one, so that the process id stays. Not `ip netns exec`:
     // it copies the mounts, and a disk could not be unmounted any more.

@@ -1,4 +1,5 @@
-//! A proxy in front of every peer port, for users without the right to create network namespaces.
+//! A proxy in front of every peer port: for users without the right to create network namespaces,
+//! and for faults that drop bytes of a stream.
 //!
 //! A proxy finds the connecting node by the kernel's table of sockets. So each direction between
 //! two nodes is a link of its own. Bytes on a cut link are held back until the link is healed,

@@ -1,4 +1,4 @@
-//! Reads from any node. A write through one node is read through another with a minimum index.
+//! Reads from any node. A write through one node is read through a random one with a minimum index.
 //! Serializable reads of one node never go backwards.
 
 use std::time::Duration;

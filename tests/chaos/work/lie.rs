@@ -68,7 +68,8 @@ fn altered(outcome: Outcome, change: impl FnOnce(Answer) -> Answer) -> Outcome {
     }
 }
 
-/// The answer with a falsified revision, count, pair or comparison.
+/// The answer with a falsified revision, count, pair or comparison. Unchanged if it has none of
+/// them, such as a replacement without a previous pair.
 fn wrong(answer: Answer) -> Answer {
     let Answer { revision, index, body } = answer;
     let answer = |body| Answer { revision, index, body };

@@ -1,8 +1,9 @@
 //! The workloads: requests of clients while faults are active. One file for each workload; the
 //! checkers that judge it know its keys and requests.
 //!
-//! Clients never repeat a request and never write a value twice. A client sends all requests to one
-//! node, or each to a random node, so that every node always gets requests.
+//! Clients never write a value twice, and repeat only commits, with their idempotency keys. Most
+//! clients send all requests to one node, others each to a random node, so that every node always
+//! gets requests.
 
 pub(crate) mod append;
 pub(crate) mod catalog;
@@ -168,7 +169,7 @@ pub(crate) struct Lab {
     pub values: Arc<AtomicU64>,
     /// Requests about resources. They have no revision, so they are not in `recorder`.
     pub deeds: Arc<Ledger>,
-    /// Commits, and what readers and histories saw of them.
+    /// Commits, and how readers, histories and watchers saw them.
     pub commits: Arc<CommitLedger>,
     /// Changes of users' rights, and the watches of these users.
     pub rights: Arc<RightsLedger>,

@@ -1,8 +1,9 @@
-//! Families of resources: a parent, its children, and sometimes a second incarnation of the parent.
+//! Families of resources: a parent, its children, and sometimes further lives of the parent, each
+//! with another uid.
 //!
 //! A parent's name is used by one client only, one request after the other, so its final state
 //! follows from the last answers. Deleting a parent removes its children, but not those of its next
-//! incarnation.
+//! life.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +40,8 @@ impl AsyncClientStep<()> for Families {
     }
 }
 
-/// Makes a parent and its children, and usually deletes the parent again; sometimes then makes a
-/// second incarnation of it. Returns `None` as soon as a request does not succeed.
+/// Makes a parent and its children, and usually deletes the parent again; sometimes then makes it
+/// anew with other children. Returns `None` as soon as a request does not succeed.
 async fn family(client: &mut Client) -> Option<()> {
     let parent = format!("family-{}", client.value());
     let mut life = write(client, &parent, None).await?;

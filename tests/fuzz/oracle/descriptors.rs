@@ -1,4 +1,4 @@
-//! After an attack, nodes have no more open connections than before it.
+//! After an attack, nodes have hardly more open sockets than before it.
 
 use anyhow::Context;
 

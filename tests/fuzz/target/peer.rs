@@ -143,7 +143,8 @@ impl Peers {
         headers
     }
 
-    /// The framed messages of a call; `None` if one may legally do harm (`wire::harm`).
+    /// The framed messages of a call. `None` if one may legally do harm (`wire::harm`), or is out
+    /// of scope ([`Self::is_of_leader`]).
     fn messages(&self, method: &MethodDescriptor, from: Sender, dice: &mut Dice) -> Option<Vec<Bytes>> {
         let desc = method.input();
         let count = if method.is_client_streaming() { dice.below(5) } else { 1 };

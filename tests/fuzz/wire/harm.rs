@@ -16,8 +16,9 @@ const OF_MEMBERS: &[&str] = &["MemberRemoveRequest", "MemberUpdateRequest", "Mem
 /// Commands of the store itself, which change limits, versions or the store epoch for good.
 const OF_OPERATORS: &[&str] = &["SetQuota", "VersionChange", "MemberProgram", "Bootstrap"];
 
-/// Whether the encoded request may legally do harm that an oracle would report as a defect. False
-/// if it does not decode.
+/// Whether the encoded request may legally do harm that an oracle would report as a defect: delete
+/// keys of the sentinels, change a member, or set the quota, versions or the store epoch. Also if a
+/// nested message does. False if it does not decode.
 pub(crate) fn is_allowed_to_harm(desc: &MessageDescriptor, encoded: &[u8]) -> bool {
     DynamicMessage::decode(desc.clone(), encoded).is_ok_and(|message| harms(&message))
 }

@@ -1,4 +1,4 @@
-//! Every 400, 404 and 405 of spec consul §8; refused requests change nothing.
+//! Refusals of spec consul §8 with status 400, 404 and 405; refused requests change nothing.
 
 use std::time::Duration;
 

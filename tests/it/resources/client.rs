@@ -259,7 +259,7 @@ fn demo_types() -> Vec<(pb::Type, Scope, Option<&'static str>)> {
     ]
 }
 
-/// The data of all demo types: every demo message has these fields.
+/// The data of the demo types that have data: each of their messages has these fields.
 #[derive(Clone, PartialEq, Message)]
 pub struct Demo {
     #[prost(string, tag = "1")]

@@ -15,8 +15,8 @@ use crate::acl::Guarded;
 const ULID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const UNITS: (&str, &str) = ("default", "default");
 
-/// Calls every method for the artist of this name; returns the codes, in order. The last call
-/// deletes the artist.
+/// Calls every method but `ListByOwner` for the artist of this name; returns the codes, in order.
+/// The last call deletes the artist.
 async fn codes(client: &Client, name: &str) -> Vec<Code> {
     let code = |result: Result<(), Status>| result.map_or_else(|status| status.code(), |()| Code::Ok);
     let resource = artist(name);

@@ -126,8 +126,8 @@ async fn w08_w14_w15_markers_that_are_none(member: Member<'_>) {
     member.follow_from("/app?x=y&recursive=true", &marker).await.expect(&["C(,E,d0,m)"]).await;
 }
 
-/// Forged markers with another index or epoch are refused: such a marker may come from another
-/// cluster, or from before a restore.
+/// Forged markers with an index of the future, or with another epoch, are refused: such a marker
+/// may come from another cluster, or from before a restore.
 async fn w16_w18_markers_of_another_time(member: Member<'_>) {
     let marker = marked(member).await;
     let target = member.target(TREE);

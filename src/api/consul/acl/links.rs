@@ -100,8 +100,8 @@ pub(super) fn add_once<T: PartialEq>(links: &mut Vec<T>, link: T) {
 }
 
 /// The ids of the links to policies or roles in the list `member` of a body, each once. A link has
-/// an id or a name. Refused (400) if there is no such row. Requires the write right again after
-/// each read, because the answer reveals whether the row exists.
+/// an id or a name; of both, the id counts. Refused (400) if a link names no existing row. Requires
+/// the write right again after each read, because the answer reveals whether the row exists.
 pub(super) async fn read_ids(
     call: &Call,
     body: &Object<'_>,

@@ -246,7 +246,8 @@ pub(crate) async fn login(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// The token, without a secret, that the method `name` gives for a JSON web token, by this member's
-/// state. Refused (403) if the method does not exist or does not accept it.
+/// state. Refused (403) if the method does not exist or does not accept it; (400) if `meta` makes
+/// the description too long.
 async fn prove(
     call: &Call,
     ctx: &RequestContext,

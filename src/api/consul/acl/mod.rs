@@ -44,8 +44,8 @@ fn require_write(call: &Call) -> Result<(), Refusal> {
     call.require(&Right::whole(Space::Auth, Access::WRITE))
 }
 
-/// The refusal for an error of a change of an ACL row, in Consul's words. `kind` is the kind of the
-/// row, such as `Policy`; `name` is its name, or its id if it has no name.
+/// The refusal for an error of a change of an ACL row. `kind` is the kind of the row, such as
+/// `Policy`; `name` is its name, or its id if it has no name.
 fn refused(error: NodeError, kind: &str, name: &str) -> Refusal {
     let NodeError::Refused(Refused::Acl(refusal)) = &error else { return error.into() };
     let text = match refusal {

@@ -92,7 +92,8 @@ fn agent_right(node: &str) -> Right<'_> {
     Right::name(Space::Agent, node, Access::READ)
 }
 
-/// This agent: datacenter, name, version and Raft state. Clients read it before other requests.
+/// This agent: datacenter, name, version and Raft state. Some clients read it before other
+/// requests.
 pub(crate) async fn own(call: Call) -> Result<Answer, Refusal> {
     let node = call.node();
     call.require(&agent_right(node.name()))?;

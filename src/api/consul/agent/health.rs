@@ -94,7 +94,8 @@ pub(crate) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     Ok(answer(&call, worst, &bodies))
 }
 
-/// One instance of this agent by its id, with its state. 404 if there is none.
+/// One instance of this agent by its id, with its state. 404 if there is none, or if the request
+/// may not read it.
 pub(crate) async fn by_id(call: Call) -> Result<Answer, Refusal> {
     let local = AgentServices::read(&call).await?;
     let id = call.rest("Missing service id")?;

@@ -2,10 +2,10 @@
 //! (spec: consul §8.3).
 //!
 //! An agent of Consul keeps registrations itself, and copies them into the catalog later. Here a
-//! registration goes into the catalog at once, on a node entry with this member's name
-//! (`node.name`), which the first registration creates. So the services of an agent are those on
-//! that entry, also those registered with `/v1/catalog/register`, and they survive this process.
-//! Invariant: every row that a handler here changes is on this member's entry.
+//! registration goes into the catalog at once, on the catalog node with this member's name
+//! (`node.name`), which the first registration creates. So the services of an agent are those of
+//! that catalog node, also those registered with `/v1/catalog/register`, and they survive this
+//! process. Invariant: every row that a handler here changes belongs to that catalog node.
 
 pub(super) mod about;
 pub(super) mod checks;

@@ -154,9 +154,13 @@ impl Expression {
     }
 }
 
-/// Whether the test, negated if `is_negated` is set, holds for the value at the path. A number in
-/// the path picks one element of a list; if the list has no such element, only a negated test
-/// holds. Any other name is looked up in all elements, and the test must hold for at least one.
+/// Whether the test, negated if `is_negated` is set, holds for the value at the path.
+///
+/// In a [`Shape::List`], a number picks one element; without that element the result is
+/// `is_negated`. Any other name is looked up in each element, and one element for which the test,
+/// negated if set, holds is enough. In free-form JSON ([`Shape::Open`]) a number picks an element
+/// too, but a name is not looked up in elements. A value that is missing there, or from a map, is
+/// empty, equals nothing and contains nothing.
 fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_negated: bool) -> bool {
     let Some((name, rest)) = path.split_first() else { return test.holds(shape, value) != is_negated };
     let Some(next) = shape.step(name) else { return is_negated };

@@ -102,8 +102,10 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-/// The string at the beginning of `rest`, with its length in `rest`, bytes. It stands in double
-/// quotes with escapes as in Go, or in back quotes without escapes.
+/// The string at the beginning of `rest`, and its length with the quotes, bytes. `quote` is its
+/// first character. In double quotes, the escapes are `\n`, `\t`, `\r`, `\"`, `\\`, `\'`, and `\x`,
+/// `\u`, `\U` with 2, 4 or 8 hex digits of the character's code. Any other escape is an error. Back
+/// quotes have no escapes.
 fn string(rest: &str, quote: char) -> Result<(Token, usize), String> {
     let inner = &rest[1..];
     if quote == '`' {

@@ -13,7 +13,8 @@ pub(crate) enum Shape {
     Map(&'static Shape),
     /// Named members, each with its shape.
     Struct(&'static [(&'static str, Shape)]),
-    /// A list of elements of one shape. A test holds if it holds for at least one of them.
+    /// A list of elements of one shape. A test holds if it holds for at least one of them, unless
+    /// the path picks one by its number.
     List(&'static Shape),
     /// Free-form JSON of the client.
     Open,

@@ -59,7 +59,8 @@ struct FaultBody {
 }
 
 /// Carries out operations, all or none. The answer is 409 with the errors if an operation fails or
-/// is not permitted. A transaction of reads alone is not written to the log.
+/// is not permitted. A transaction that only reads keys is not written to the log; one with an
+/// operation on the catalog always is.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let ops = read(&call.json()?)?;
     let names: Vec<String> = ops.iter().map(describe).collect();

@@ -1,8 +1,8 @@
 //! One client's watch stream: requests in, responses out, everything in one order.
 //!
-//! Owns the ids of the watchers and the order of their turns. Invariants: the answer to a progress
-//! request comes after every event up to its revision; after the answer to a cancel the watcher
-//! gets nothing more.
+//! Owns the ids of the watchers and the order in which they are read. Invariants: the answer to a
+//! progress request comes after every event up to its revision; after the answer to a cancel the
+//! watcher gets nothing more.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) struct WatchStream {
     tokens: HashMap<i64, u64>,
     next_token: u64,
     next_id: i64,
-    /// Watchers that may be readable, in the order of their turns.
+    /// Watchers that may be readable, by token, in the order in which they will be read.
     raised: VecDeque<u64>,
     progress: Option<Progress>,
     /// Number of progress requests that came after `progress` had begun. They get an answer of
@@ -292,7 +292,7 @@ impl WatchStream {
 
     /// Reads a watcher's next events and pushes them as responses. While a progress answer is
     /// unfinished, reads up to its point only. Cancels a watcher that has ended. An error ends the
-    /// whole stream.
+    /// whole stream; so do a stop of the node and a failure of the feed.
     async fn read(&mut self, token: u64, out: &mut Outbox) -> Result<(), StreamEnd> {
         let Some(watcher) = self.watchers.get_mut(&token) else { return Ok(()) };
         let through = match &mut self.progress {
@@ -351,10 +351,10 @@ impl WatchStream {
         }
     }
 
-    /// Answers the progress requests if every watcher has reached their point. Otherwise the
-    /// watchers behind it read on. The requests are dropped, and the client must repeat them, if
-    /// there is no watcher, or one is catching up behind the point or begins at a later revision
-    /// (spec: etcd §2.1). Returns whether there is more to do now.
+    /// Answers the progress requests if every watcher has reached their point. Drops them if there
+    /// is no watcher, or one is catching up behind the point or begins at a later revision: the
+    /// client must repeat them (spec: etcd §2.1). In all other cases the watchers behind the point
+    /// read on. Returns whether there is more to do now.
     fn answer_progress(&mut self, out: &mut Outbox) -> bool {
         let Some(Progress { point, stopped, requests }) = self.progress.take() else { return false };
         let mut pending = Vec::new();
@@ -383,7 +383,7 @@ impl WatchStream {
         goes_on
     }
 
-    /// Sends a notification of progress to each watcher that wants it and sent no event since the
+    /// Sends a notification of progress to each watcher that wants it and had no event since the
     /// last tick. Leaves out watchers with unread events, or with a start in the future.
     fn notify_progress(&mut self, out: &mut Outbox) {
         let point = self.node.follow().published();

@@ -1,7 +1,7 @@
 //! The one table from the errors of a commit to gRPC codes and texts.
 //!
 //! An error about an operation has the code and the text of its face, behind the number of the
-//! operation. No wildcard arms: a new error needs a line here.
+//! operation. A new kind of fault or refusal needs a line here.
 
 use http::{HeaderName, HeaderValue};
 use tonic::{Code, Status};

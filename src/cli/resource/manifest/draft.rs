@@ -20,14 +20,15 @@ pub(super) struct Draft {
     pub(super) data: Option<YamlNode>,
 }
 
-/// A type as it was written.
+/// The name of a type, not looked up yet: the text of the document, or `group.groupVersion.Kind`
+/// for a map.
 #[derive(Debug)]
 pub(super) struct TypeNode {
     pub(super) location: Location,
     pub(super) name: String,
 }
 
-/// Units of tenancy, with their positions.
+/// Units of tenancy, with their locations. `None` for a unit that the document leaves out.
 #[derive(Debug, Default)]
 pub(super) struct Units {
     pub(super) partition: Option<(Location, String)>,

@@ -1,6 +1,6 @@
 //! Manifests: files that describe the wanted resources.
 //!
-//! Owns the grammar of manifests, and the position of a mistake in a file. Talks to no server: its
+//! Owns the grammar of manifests, and the location of a mistake in a file. Talks to no server: its
 //! knowledge of the cluster is the catalogue that it is given. Invariant: either all documents of
 //! all files are valid, or the result is problems only.
 //!
@@ -40,7 +40,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The text of `problem`, with this file and the position in it.
+    /// The text of `problem`, with this file, and with line and column if they are known.
     pub(crate) fn located(&self, problem: Problem) -> String {
         Located { file: self.name.as_str().into(), problem }.to_string()
     }
@@ -121,7 +121,8 @@ fn manifests(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
     Ok(files)
 }
 
-/// Whether a file is made for `headwater commit`: a manifest has no operations.
+/// Whether a text is a commit for `headwater commit`: one document with `operations`, which no
+/// manifest has.
 fn is_commit(text: &str) -> bool {
     let Ok(documents) = documents(text) else { return false };
     matches!(&documents[..], [YamlNode { content: Content::Map(entries), .. }]

@@ -1,6 +1,6 @@
-//! A document as a tree of nodes with positions. YAML, of which JSON is a subset.
+//! A document as a tree of nodes with locations. YAML, of which JSON is a subset.
 //!
-//! A node is a serde deserializer; its errors have the position in the file.
+//! A node is a serde deserializer; its errors have the location in the file.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IntoDeserializer, Map
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_saphyr::{Options, Spanned};
 
-/// A position in a file, counted from 1.
+/// Line and column in a file, each counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Location {
     pub(crate) line: u64,
     pub(crate) column: u64,
 }
 
-/// A value with its position.
+/// A value with its location.
 #[derive(Clone, Debug)]
 pub(crate) struct YamlNode {
     pub(crate) location: Location,
@@ -43,7 +43,7 @@ pub(crate) struct YamlEntry {
     pub(crate) value: YamlNode,
 }
 
-/// A mistake, and its position if that is known.
+/// A mistake, and its location if that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) location: Option<Location>,
@@ -55,7 +55,7 @@ impl Problem {
         Self { location: Some(location), text: text.into() }
     }
 
-    /// Sets the position if there is none yet: the innermost position, set first, is the exact one.
+    /// Sets the location if there is none yet: the innermost location, set first, is the exact one.
     pub(crate) fn or_at(mut self, location: Location) -> Self {
         self.location.get_or_insert(location);
         self
@@ -240,8 +240,8 @@ impl<'de> Deserializer<'de> for &'de YamlNode {
     }
 }
 
-/// Iterator over the items of a list. `location` follows it, so that a mistake found after an item
-/// was read (an unknown name, a field given twice) is reported at that item.
+/// Iterator over the items of a list. Sets `location` to that of each item, so that a mistake found
+/// after the item was read (an unknown name, a field given twice) is reported at that item.
 struct Items<'de, 'p> {
     items: std::slice::Iter<'de, YamlNode>,
     location: &'p mut Location,

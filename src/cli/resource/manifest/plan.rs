@@ -30,7 +30,8 @@ impl Planned {
 
 /// The resources of all files in the order in which they can be written: types first, then units of
 /// tenancy, then owners before their children. The catalogue gets the types that the files
-/// register. An error has all problems, in the order of the files.
+/// register. An error has the problems that were found, in the order of the files; the catalogue
+/// may have changed all the same.
 pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -> Result<Vec<Planned>, Vec<Located>> {
     let mut problems = Vec::new();
     let mut drafts = Vec::new();
@@ -217,8 +218,9 @@ fn tenancy(units: &Units, known: &KnownType) -> Result<Tenancy, Problem> {
     Ok(wire::default_tenancy(scope, partition.as_deref(), namespace.as_deref()))
 }
 
-/// Sorts types, units of tenancy and owners first; otherwise the order of the files stays. A
-/// resource that owns itself through others is an error.
+/// Sorts by class (types, partitions, namespaces, others), then by the number of owners above a
+/// resource, then by the order of the files. A resource that owns itself through others is an
+/// error.
 fn order(mut planned: Vec<Planned>) -> Result<Vec<Planned>, Vec<Located>> {
     let owners: Vec<Option<usize>> = planned
         .iter()

@@ -75,7 +75,7 @@ pub(super) fn read(data: &YamlNode, folder: Option<&Path>) -> Result<(Any, Resou
     Ok((any, used))
 }
 
-/// The error with a position: that of the field in `data` that it is about, else that of `data`.
+/// The error with a location: that of the field in `data` that it is about, else that of `data`.
 fn locate(data: &YamlNode, error: &SchemaError) -> Problem {
     let location = match error {
         SchemaError::Name { field: "group_version", .. } => find(data, &["groupVersion", "group_version"]),

@@ -27,12 +27,13 @@ use headwater_types::{Command, LogIndex, Outcome, Refusal, Term};
 /// Events of a command, or its refusal.
 type Done = Result<Vec<String>, CatalogRefusal>;
 
-/// A store with a record of its commands about the catalog, and their events.
+/// A test bed with a record of the commands about the catalog, and of their events.
 pub(super) struct Store {
     pub(super) bed: TestBed,
-    /// Every applied command, except those of [`Self::catalog`].
+    /// Commands that [`Self::run`] and [`Self::transact`] applied, and those that a test adds.
     log: Vec<Command>,
-    /// Events of every command, with its log index.
+    /// Events of the commands that a method of this type applied, each with the log index of its
+    /// command.
     delivered: Vec<(LogIndex, Arc<[CatalogEvent]>)>,
 }
 

@@ -13,7 +13,7 @@ const NAMES: [&str; 4] = ["web", "Web", "api", "gw"];
 const IDS: [&str; 2] = ["s1", "s2"];
 const CHECKS: [&str; 2] = ["c1", "c2"];
 
-/// A step.
+/// A step of the random test.
 #[derive(Clone, Debug)]
 enum Op {
     Register {

@@ -18,7 +18,7 @@ struct ModelEntry {
 }
 
 /// The keys by path, and the live sessions with their behaviour and whether they have a lock delay.
-/// All numbers are positions in [`PATHS`] and [`SESSIONS`].
+/// Paths and sessions are indexes into [`PATHS`] and [`SESSIONS`].
 #[derive(Clone, Debug, Default)]
 struct Model {
     entries: BTreeMap<usize, ModelEntry>,

@@ -1,4 +1,4 @@
-//! Deletion that waits for finalizers: every rule of spec consul §5.8 as one row.
+//! Deletion that waits for finalizers: the rules of spec consul §5.8, most of them as a row.
 
 use super::*;
 use headwater_types::resource::DELETION_TIMESTAMP;
@@ -12,7 +12,7 @@ struct Row {
     wanted: Option<ResourceRefusal>,
 }
 
-/// The resource of four values of a [`Row`].
+/// The resource with the values of `stored` or `input` of a [`Row`].
 fn resource((mark, finalizers, other, text): (&str, &str, &str, &str)) -> Resource {
     let mut resource = Resource { data: data(text), ..of(artist("a")) };
     for (key, value) in [(DELETION_TIMESTAMP, mark), (FINALIZERS, finalizers), ("note", other)] {

@@ -57,12 +57,12 @@ pub(super) fn with_finalizers(resource: Resource, finalizers: &str) -> Resource 
     resource
 }
 
-/// A store of resources.
+/// A test bed with a record of the commands about resources.
 pub(super) struct Store {
     pub(super) bed: TestBed,
-    /// Counter of chosen ids.
+    /// The newest chosen ULID.
     chosen: u128,
-    /// Every applied command.
+    /// Commands that [`Self::run`] applied.
     log: Vec<Command>,
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use headwater_types::ChangeKind;
 
-/// A random command. `name` is a position in [`NAMES`].
+/// A random command. `name` is an index into [`NAMES`].
 #[derive(Clone, Debug)]
 enum Op {
     Write { name: usize, owner: Option<Owner>, finalizers: bool, version: Choice, uid: Choice },
@@ -24,7 +24,8 @@ enum Choice {
     Wrong,
 }
 
-/// The form in which a write names its owner: with its uid or not, with its units or not.
+/// The form in which a write names its owner: without a uid, with the right or a wrong one; and
+/// with units or without.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     name: usize,
@@ -78,8 +79,9 @@ fn chosen(model: &Model, name: &str, version: Choice, uid: Choice) -> (Option<u6
     (version, uid)
 }
 
-/// Whether a write over `live` is accepted, by the specification. `lives`: its owner exists, or it
-/// has none. `op`: whether it has finalizers, its expected version, its uid, its owner.
+/// Whether a write over `live` is accepted, by the specification. `lives`: the owner that the write
+/// names exists, or it names none. `op`: whether it has finalizers, its expected version, its uid,
+/// its owner.
 fn takes(live: Option<&Live>, lives: bool, op: (bool, Option<u64>, &str, Option<&ResourceId>)) -> bool {
     let (held, version, uid, owner) = op;
     match live {

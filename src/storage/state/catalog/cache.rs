@@ -94,7 +94,7 @@ impl RowCache {
 #[derive(Default)]
 pub(in crate::state) struct WrittenRows {
     rows: PendingMap<Position, CachedRow>,
-    /// Positions of the rows that the written ones replaced.
+    /// Positions of the rows of earlier transactions that this one has replaced or removed.
     replaced: Vec<Position>,
     bytes: u64,
 }

@@ -67,7 +67,8 @@ fn broken(index: LogIndex, detail: &str) -> StorageError {
     corrupt(HISTORY, &super::super::keys::history(index, 0), &format!("events of the catalog: {detail}"))
 }
 
-/// The catalog events in one record. The rows of an event are read when its turn comes.
+/// The catalog events in one record. The rows of an event are read when [`next`](Self::next)
+/// returns it.
 pub struct RecordedEvents<'v, 'db> {
     rows: Rows<'v, 'db>,
     left: std::vec::IntoIter<RecordedEvent>,

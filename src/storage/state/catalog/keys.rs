@@ -20,7 +20,7 @@ const STATUS: u8 = 8;
 const NODE_ID: u8 = 9;
 const LINK: u8 = 10;
 
-/// First byte of a query index in `meta`.
+/// First byte of the `meta` key of a query index.
 const META_QUERY_INDEX: u8 = 9;
 
 /// Precedes the text of a tag: so an empty tag differs from the entry that each instance has
@@ -83,7 +83,7 @@ pub(super) const ALL_NAMES: &[u8] = &[NAME_TAG];
 
 /// Reads name and tag of an entry without the prefix [`ALL_NAMES`]. The tag is `None` in the entry
 /// that each instance has without one. Also returns the number of bytes that both take in the
-/// entry.
+/// entry. `None` for a malformed entry.
 pub(super) fn split_name_and_tag(entry: &[u8]) -> Option<(String, Option<String>, usize)> {
     let (name, rest) = unescape_terminated(entry)?;
     let (tag, instance) = unescape_terminated(rest)?;

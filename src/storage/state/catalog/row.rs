@@ -125,8 +125,8 @@ impl CatalogRow for Service {
 }
 
 /// Name of the service that can be reached in the mesh through this instance (spec: consul §2.3).
-/// `None` if there is none that follows from the instance alone: the services behind a terminating
-/// gateway are configured elsewhere.
+/// `None` if there is none that follows from the instance alone: a [`TerminatingGateway`] names the
+/// services behind it.
 pub fn mesh_name(service: &Service) -> Option<&str> {
     match service.kind {
         ServiceKind::ConnectProxy => Some(&service.proxy.destination_service_name),

@@ -106,7 +106,7 @@ pub(super) enum RangeLookup {
     Cached(Arc<Segment>),
     /// Up to `end`, the keys have to be read from disk.
     Gap {
-        /// Start of the next cached segment that is used as it is. `None` if there is none.
+        /// First key behind the gap: the start of a cached segment. `None` if the gap has no end.
         end: Option<Bytes>,
     },
 }

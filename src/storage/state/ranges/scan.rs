@@ -33,8 +33,7 @@ pub(in crate::state) struct RangeScan<'a> {
     watch: Option<u64>,
     is_open: bool,
     is_done: bool,
-    /// The key at which `segment` was entered; between two segments, the first key after the last
-    /// one.
+    /// The key at which `segment` was entered; between two segments, the end of the earlier one.
     cursor: Bytes,
     segment: Option<Arc<Segment>>,
     /// The next row of `segment`.

@@ -14,7 +14,7 @@ use headwater_types::{KeyValue, LogIndex};
 
 /// Most keys of a segment, count: a write of one key evicts all of them.
 const ROWS_MAX: usize = 128;
-/// Keys and values of a segment after which none is added, bytes.
+/// Size of the keys and the cacheable values at which a segment is full, bytes.
 const BYTES_MAX: usize = 32 << 10;
 /// Estimated memory of a segment besides its bounds, keys, rows and values, bytes.
 const SEGMENT_BYTES: usize = 384;

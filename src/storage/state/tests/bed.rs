@@ -87,8 +87,8 @@ impl TestBed {
         txn.commit().unwrap();
     }
 
-    /// Sets the beginning of history to `floor`, and the compaction point to `revision`, if there
-    /// is one.
+    /// Sets the beginning of history to `floor` and, if `revision` is given, the compaction point
+    /// to it.
     pub(super) fn trim(&self, index: u64, revision: Option<i64>, floor: u64) {
         let db = self.store.current();
         let mut txn = self.store.begin(&db).unwrap();

@@ -12,7 +12,7 @@ use headwater_types::{KeyRange, KeyValue};
 
 const KEYS: u8 = 60;
 
-/// The key with a number. Keys are prefixes of each other, with bytes that the order of keys is
+/// The key with a number. Some keys are prefixes of others, with bytes that the order of keys is
 /// sensitive to.
 fn key(number: u8) -> String {
     let last = ["", "\0", "\0\0", "\u{1}", "a", "b"][usize::from(number % 6)];

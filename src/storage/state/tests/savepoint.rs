@@ -79,8 +79,8 @@ fn key(table: &str, name: u8) -> Bytes {
     format!("{table}{name}").into()
 }
 
-/// Table and name of the record that a write changes; `None` for other writes. A command of the
-/// test writes each record once.
+/// Table and name of the record that a write changes; `None` for a write that may be repeated. A
+/// command of the test leaves out the second write of such a record.
 fn record(act: &Act) -> Option<(&'static str, u8)> {
     Some(match *act {
         Act::Put(name, ..) | Act::Delete(name) => ("key", name),
