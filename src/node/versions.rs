@@ -70,9 +70,9 @@ impl Versions<'_> {
         self.known()
     }
 
-    /// Whether the cluster's version is `needs` or newer. Waits for it, at most [`RISE_WAIT`] and
-    /// until `deadline`, unless a program or a downgrade holds it back: the members of a new cluster
-    /// agree on its version within a second.
+    /// Whether the cluster's version is `needs` or newer. Waits for that, at most [`RISE_WAIT`] and
+    /// until `deadline`. False at once if a program or a downgrade holds the version back. The
+    /// members of a new cluster agree on its version within a second.
     ///
     /// # Errors
     ///

@@ -40,8 +40,8 @@ enum Name {
     Session(String),
     Instance(String, String),
     Check(String, String),
-    /// All checks of an instance (node, id), named by an operation that may remove them. An empty id
-    /// means the checks of the node itself.
+    /// All checks of an instance (node, id), named by an operation that may remove them. With an
+    /// empty id, the checks of the node itself.
     ChecksOf(String, String),
 }
 
