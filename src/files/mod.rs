@@ -18,6 +18,7 @@ mod tests;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub use lock::{Lock, LockError};
@@ -25,6 +26,7 @@ pub use private::{
     DIR_MODE, FILE_MODE, PrivacyError, RenameError, StagingDir, StagingError, lock_existing, make_private, read_secret,
     set_private_umask,
 };
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// A file operation that failed.
@@ -228,8 +230,8 @@ pub fn sync_tree(dir: &Path) -> Result<(), FileError> {
     sync_dir(dir)
 }
 
-/// A file to which whole records are appended, such as a log for people. **Not durable** before
-/// [`sync`](Self::sync); the name of a new file, only after [`sync_dir`] of its folder.
+/// A file to which whole records are appended, such as a log for people. Records, and the name of a
+/// new file, are **not durable** before [`sync`](Self::sync).
 #[derive(Debug)]
 pub struct AppendFile {
     path: PathBuf,
@@ -248,7 +250,10 @@ impl AppendFile {
     /// [`PrivacyError`]: the file belongs to another user, or cannot be opened. A symbolic link,
     /// and anything else that is not a regular file, is refused.
     pub fn open(path: &Path) -> Result<Self, PrivacyError> {
-        let file = private::open_options().append(true).create(true).open(path).map_err(at(path))?;
+        let mut options = private::open_options();
+        // A named pipe would wait for a reader.
+        options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+        let file = options.append(true).create(true).open(path).map_err(at(path))?;
         let found = file.metadata().map_err(at(path))?;
         if !found.is_file() {
             return Err(at(path)(io::Error::new(ErrorKind::InvalidInput, "not a file")).into());

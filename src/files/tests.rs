@@ -398,3 +398,14 @@ fn a_reader_locks_what_is_there_and_changes_nothing() {
     let _held = lock_existing(&path).unwrap().unwrap();
     assert!(matches!(Lock::file(&path), Err(LockError::Held { holder }) if holder.is_empty()));
 }
+
+#[test]
+fn a_pipe_is_no_file_to_append_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    assert!(AppendFile::open(&path).is_err(), "without a reader");
+    let _reader = fs::OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path).unwrap();
+    assert!(AppendFile::open(&path).is_err(), "with a reader");
+}

@@ -237,8 +237,11 @@ class Services extends ListPage {
       )
       return
     }
-    const domain = this.settings.dns_domain ?? "consul"
-    const dns = this.byNode
+    // Empty without a DNS port.
+    const domain = this.settings.dns_domain
+    const dns = !domain
+      ? []
+      : this.byNode
       ? [`${group.key}.node.${domain}`]
       : [
           `${group.key}.service.${domain}`,
