@@ -11,6 +11,7 @@ use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::entity::Types;
 use crate::error::CliError;
+use crate::notice;
 use crate::output::{WriteOut, print_json};
 use headwater_proto::pb::headwater_v1 as pb;
 
@@ -60,7 +61,7 @@ pub(crate) async fn run(args: HistoryArgs, cluster: &Cluster, client: &ClientArg
         Err(CliError::StreamRefused(status))
             if status.code() == Code::FailedPrecondition && request.to.is_some() && !request.live =>
         {
-            eprintln!("{}; what is kept is printed", status.message());
+            notice!("{}; what is kept is printed", status.message());
             let all = pb::HistoryRequest { to: None, ..request };
             print(&all, cluster, client.write_out, style).await
         }

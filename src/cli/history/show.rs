@@ -11,6 +11,7 @@ use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::entity::Types;
 use crate::error::CliError;
+use crate::notice;
 use crate::output::{WriteOut, print_json, print_table};
 use headwater_proto::pb::headwater_v1 as pb;
 
@@ -67,7 +68,7 @@ pub(crate) async fn run(args: ShowArgs, cluster: &Cluster, client: &ClientArgs) 
 
 fn print(out: &mut impl Write, read: &pb::ReadResponse, at: When, types: &Types) -> Result<(), CliError> {
     if at != When::Now && !read.entities.is_empty() {
-        eprintln!("as of #{}  {}", read.index, time_text(read.unix_ms));
+        notice!("as of #{}  {}", read.index, time_text(read.unix_ms));
     }
     if let [only] = &read.entities[..] {
         writeln!(out, "{}", only.path)?;
