@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::point::{When, parse_when};
 use super::render::{Style, change_json, data_of, lines, print_change};
-use super::{recursive, store, stream_error};
+use super::{WHEN_HELP, recursive, store, stream_error};
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::entity::Types;
@@ -21,10 +21,11 @@ use headwater_proto::pb::headwater_v1::entity_change::Kind;
 
 /// Print the differences between two points of the history
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = WHEN_HELP)]
 pub(crate) struct DiffArgs {
     /// Path to compare, with everything below it; all of the store without it
     target: Option<String>,
-    /// The old point: 10m, '5m ago', a log index, or a date in UTC
+    /// The old point, such as 10m
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     from: When,
     /// The new point

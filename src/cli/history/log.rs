@@ -19,7 +19,7 @@ use headwater_proto::pb::headwater_v1 as pb;
 pub(crate) struct HistoryArgs {
     /// Path whose changes are printed, with everything below it; all of the store without it
     target: Option<String>,
-    /// Only changes since then: 10m, '5m ago', a log index, or a date in UTC
+    /// Only changes since then, such as '5m ago'
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     since: Option<When>,
     /// Print new changes as they happen; with --since, first those since then, the oldest first

@@ -12,6 +12,8 @@ mod render;
 pub(super) mod show;
 pub(super) mod undo;
 
+pub(super) use point::WHEN_HELP;
+
 use tonic::Status;
 
 use super::connect::Cluster;

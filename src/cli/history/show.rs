@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::point::{When, parse_when, time_text};
 use super::render::{json as entity_json, line, lines};
-use super::store;
+use super::{WHEN_HELP, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::entity::Types;
@@ -20,13 +20,14 @@ use headwater_proto::pb::headwater_v1 as pb;
 /// TARGET is a path, as for `follow`: /kv/app is the key and its children. `/kv/app?children=false`
 /// is the key alone. A single entity is printed in full, by lines; of several, each is one line.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = WHEN_HELP)]
 pub(crate) struct ShowArgs {
     /// Path to print
     target: String,
     /// Print everything below the path, not its children alone
     #[arg(long, short)]
     recursive: bool,
-    /// When: now, a log index, a time ago ('5m ago'), or a date in UTC (2026-11-26T14:00:00Z)
+    /// When, such as '5m ago'
     #[arg(long, value_name = "WHEN", default_value = "now", value_parser = parse_when)]
     at: When,
 }

@@ -12,7 +12,7 @@ use prost::Message;
 use super::diff::{Differences, differences};
 use super::point::{When, parse_when};
 use super::render::{Style, print_change};
-use super::{recursive, store};
+use super::{WHEN_HELP, recursive, store};
 use crate::ClientArgs;
 use crate::commit;
 use crate::connect::Cluster;
@@ -34,10 +34,11 @@ const TARGETS_MAX: usize = 64;
 /// of it has changed meanwhile. Keys lose their leases, unless they still have the same one;
 /// leases, members and statuses of resources stay as they are.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = WHEN_HELP)]
 pub(crate) struct UndoArgs {
     /// Path to set back, with everything below it
     target: String,
-    /// The state to go back to: 10m, '5m ago', a log index, or a date in UTC
+    /// The state to go back to, such as 10m
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     to: When,
     /// Do not ask
