@@ -9,8 +9,9 @@ use std::io::Write;
 use serde_json::json;
 
 use super::point::{When, parse_when};
+use super::refusal::{interval_error, stream_error};
 use super::render::{Style, change_json, data_of, lines, print_change};
-use super::{WHEN_HELP, recursive, store, stream_error};
+use super::{WHEN_HELP, recursive, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::entity::Types;
@@ -43,7 +44,8 @@ pub(crate) async fn run(args: DiffArgs, cluster: &Cluster, client: &ClientArgs) 
         to: args.to.point(),
         ..Default::default()
     };
-    let Differences { changes, types, .. } = differences(request, cluster).await?;
+    let found = differences(request, cluster).await.map_err(|error| interval_error(error, "--from", "--to"))?;
+    let Differences { changes, types, .. } = found;
     let style = Style::of_stdout(true);
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match client.write_out {

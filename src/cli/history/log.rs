@@ -5,8 +5,9 @@ use std::io::Write;
 use tonic::Code;
 
 use super::point::{When, parse_when};
+use super::refusal::{read_error, stream_error};
 use super::render::{Style, command_json, data_of, print_changes, print_command};
-use super::{recursive, store, stream_error};
+use super::{recursive, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::entity::Types;
@@ -72,7 +73,7 @@ pub(crate) async fn run(args: HistoryArgs, cluster: &Cluster, client: &ClientArg
 /// The newest point of the history. Only changes after it are new.
 async fn now(cluster: &Cluster) -> Result<Option<pb::Point>, CliError> {
     let read = pb::ReadRequest { targets: vec!["/cluster".to_owned()], ..Default::default() };
-    let read = store(cluster).read(read).await?;
+    let read = store(cluster).read(read).await.map_err(read_error)?;
     Ok(Some(pb::Point { point: Some(pb::point::Point::Index(read.index)), epoch: read.epoch }))
 }
 

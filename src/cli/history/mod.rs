@@ -8,13 +8,12 @@ pub(super) mod diff;
 pub(super) mod log;
 mod patch;
 mod point;
+mod refusal;
 mod render;
 pub(super) mod show;
 pub(super) mod undo;
 
 pub(super) use point::WHEN_HELP;
-
-use tonic::Status;
 
 use super::connect::Cluster;
 use super::error::CliError;
@@ -23,11 +22,6 @@ use headwater_client::Store;
 /// The store's API at the user's endpoints.
 fn store(cluster: &Cluster) -> Store {
     Store::new(cluster.endpoints().clone(), cluster.timeout())
-}
-
-/// The error of a stream of changes that a server refused or ended.
-fn stream_error(status: Status) -> CliError {
-    CliError::StreamRefused(Box::new(status))
 }
 
 /// `target` with everything below it; `None` is the whole store. A target with options (`?`) stays

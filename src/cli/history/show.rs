@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::json;
 
 use super::point::{When, parse_when, time_text};
+use super::refusal::read_error;
 use super::render::{json as entity_json, line, lines};
 use super::{WHEN_HELP, store};
 use crate::ClientArgs;
@@ -42,7 +43,7 @@ fn target(args: &ShowArgs) -> String {
 
 pub(crate) async fn run(args: ShowArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let request = pb::ReadRequest { targets: vec![target(&args)], at: args.at.point(), ..Default::default() };
-    let read = store(cluster).read_all(request).await?;
+    let read = store(cluster).read_all(request).await.map_err(read_error)?;
     let mut types = Types::new();
     types.learn(read.entities.iter().filter_map(|entity| entity.data.as_ref()), cluster).await;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
