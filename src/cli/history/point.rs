@@ -22,6 +22,14 @@ pub(super) enum When {
 }
 
 impl When {
+    /// Whether it is a time in the past, and no log index.
+    pub(super) fn is_time(self) -> bool {
+        match self {
+            Self::Now | Self::Index(_) => false,
+            Self::Ago(_) | Self::UnixMs(_) => true,
+        }
+    }
+
     /// The point as the API of the store takes it; `None` for now.
     pub(super) fn point(self) -> Option<pb::Point> {
         let point = match self {

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::point::{When, parse_when, time_text};
 use super::refusal::read_error;
 use super::render::{json as entity_json, line, lines};
-use super::{WHEN_HELP, store};
+use super::{WHEN_HELP, no_history_before, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::entity::Types;
@@ -51,7 +51,10 @@ pub(crate) async fn run(args: ShowArgs, cluster: &Cluster, client: &ClientArgs) 
         WriteOut::Json => {
             let entities: Vec<_> = read.entities.iter().map(|entity| entity_json(entity, &types)).collect();
             let object = json!({
-                "index": read.index, "revision": read.revision, "unix_ms": read.unix_ms, "entities": entities,
+                "index": read.index,
+                "revision": read.revision,
+                "unix_ms": read.unix_ms,
+                "entities": entities,
             });
             print_json(&mut out, &object)?;
         }
@@ -63,7 +66,11 @@ pub(crate) async fn run(args: ShowArgs, cluster: &Cluster, client: &ClientArgs) 
     }
     out.flush()?;
     if read.entities.is_empty() && client.write_out == WriteOut::Simple {
-        return Err(CliError::Finding(format!("nothing is there at index {}", read.index)));
+        // At the index 0 there is only the state before the first change.
+        return Err(CliError::Finding(match read.index == 0 && args.at.is_time() {
+            true => no_history_before(cluster).await?,
+            false => format!("nothing is there at index {}", read.index),
+        }));
     }
     Ok(())
 }
