@@ -5,7 +5,7 @@ use std::io::Write;
 use tonic::Code;
 
 use super::point::{When, parse_when};
-use super::refusal::{read_error, stream_error};
+use super::refusal::{interval_error, read_error, stream_error};
 use super::render::{Style, command_json, data_of, print_changes, print_command};
 use super::{recursive, store};
 use crate::ClientArgs;
@@ -23,18 +23,21 @@ pub(crate) struct HistoryArgs {
     /// Only changes since then, such as '5m ago'
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     since: Option<When>,
+    /// Only changes until then
+    #[arg(long, value_name = "WHEN", value_parser = parse_when, conflicts_with = "follow")]
+    until: Option<When>,
     /// Print new changes as they happen; with --since, first those since then, the oldest first
     #[arg(long, short)]
     follow: bool,
     /// Print changes line by line
     #[arg(long, short)]
     patch: bool,
-    /// Only changes through this face: etcd, etcd-early, resource, consul, store, headwater, node;
-    /// may be given several times
-    #[arg(long = "face", value_name = "FACE")]
+    /// Only changes through these faces: etcd, etcd-early, resource, consul, store, headwater,
+    /// node; repeated, or with commas
+    #[arg(long = "face", value_name = "FACE", value_delimiter = ',')]
     faces: Vec<String>,
-    /// Most commands to print [default: all]
-    #[arg(long, short = 'n', default_value_t = 0, hide_default_value = true, value_name = "COUNT")]
+    /// Most commands to print; 0 prints all
+    #[arg(long, short = 'n', default_value_t = 0, value_name = "COUNT")]
     limit: u64,
 }
 
@@ -53,6 +56,7 @@ pub(crate) async fn run(args: HistoryArgs, cluster: &Cluster, client: &ClientArg
         true => request.from = since,
         false => {
             request.direction = pb::Direction::Backward.into();
+            request.from = args.until.and_then(When::point);
             request.to = since;
         }
     }
@@ -66,7 +70,7 @@ pub(crate) async fn run(args: HistoryArgs, cluster: &Cluster, client: &ClientArg
             let all = pb::HistoryRequest { to: None, ..request };
             print(&all, cluster, client.write_out, style).await
         }
-        done => done,
+        done => done.map_err(|error| interval_error(error, "--since", "--until")),
     }
 }
 
