@@ -62,15 +62,19 @@ pub(crate) async fn run(args: HistoryArgs, cluster: &Cluster, client: &ClientArg
     }
     let style = Style::of_stdout(args.patch);
     match print(&request, cluster, client.write_out, style).await {
+        Ok(Printed { oldest, is_all: true }) if request.to.is_none() && !request.live && oldest > 0 => {
+            notice!("older changes are not kept: the history begins after #{oldest}");
+            Ok(())
+        }
         // What is kept is younger: print all of it, and say so.
         Err(CliError::StreamRefused(status))
             if status.code() == Code::FailedPrecondition && request.to.is_some() && !request.live =>
         {
             notice!("{}; what is kept is printed", status.message());
             let all = pb::HistoryRequest { to: None, ..request };
-            print(&all, cluster, client.write_out, style).await
+            print(&all, cluster, client.write_out, style).await.map(drop)
         }
-        done => done.map_err(|error| interval_error(error, "--since", "--until")),
+        done => done.map(drop).map_err(|error| interval_error(error, "--since", "--until")),
     }
 }
 
@@ -81,12 +85,21 @@ async fn now(cluster: &Cluster) -> Result<Option<pb::Point>, CliError> {
     Ok(Some(pb::Point { point: Some(pb::point::Point::Index(read.index)), epoch: read.epoch }))
 }
 
+/// What was printed of a history.
+struct Printed {
+    /// The oldest log index whose state is kept.
+    oldest: u64,
+    /// Whether the history ended, and not the number of commands that were asked for.
+    is_all: bool,
+}
+
 async fn print(
     request: &pb::HistoryRequest,
     cluster: &Cluster,
     format: WriteOut,
     style: Style,
-) -> Result<(), CliError> {
+) -> Result<Printed, CliError> {
+    let (mut oldest, mut count) = (0, 0u64);
     let mut history = store(cluster).history(request.clone());
     // The command whose first part was printed.
     let mut begun = None;
@@ -94,7 +107,9 @@ async fn print(
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     while let Some(message) = history.next().await.map_err(stream_error)? {
         types.learn(message.commands.iter().flat_map(data_of), cluster).await;
+        oldest = message.oldest;
         for command in &message.commands {
+            count += u64::from(!command.continued);
             match format {
                 WriteOut::Json => print_json(&mut out, &command_json(command, &types))?,
                 WriteOut::Simple | WriteOut::Table if begun == Some(command.index) => {
@@ -106,5 +121,5 @@ async fn print(
         }
         out.flush()?;
     }
-    Ok(())
+    Ok(Printed { oldest, is_all: request.limit == 0 || count < request.limit })
 }
