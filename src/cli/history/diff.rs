@@ -45,13 +45,13 @@ pub(crate) async fn run(args: DiffArgs, cluster: &Cluster, client: &ClientArgs) 
         ..Default::default()
     };
     let found = differences(request, cluster).await.map_err(|error| interval_error(error, "--from", "--to"))?;
-    let Differences { changes, types, .. } = found;
+    let Differences { changes, types, reached, epoch } = found;
     let style = Style::of_stdout(true);
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match client.write_out {
         WriteOut::Json => {
             let changes: Vec<_> = changes.iter().map(|change| change_json(change, &types)).collect();
-            print_json(&mut out, &json!({ "changes": changes }))?;
+            print_json(&mut out, &json!({"index": reached, "epoch": epoch, "changes": changes}))?;
         }
         WriteOut::Simple | WriteOut::Table => {
             for change in &changes {

@@ -111,7 +111,11 @@ async fn print(
         for command in &message.commands {
             count += u64::from(!command.continued);
             match format {
-                WriteOut::Json => print_json(&mut out, &command_json(command, &types))?,
+                WriteOut::Json => {
+                    let mut object = command_json(command, &types);
+                    object["epoch"] = message.epoch.as_str().into();
+                    print_json(&mut out, &object)?;
+                }
                 WriteOut::Simple | WriteOut::Table if begun == Some(command.index) => {
                     print_changes(&mut out, command, &types, style)?;
                 }

@@ -52,6 +52,7 @@ pub(crate) async fn run(args: ShowArgs, cluster: &Cluster, client: &ClientArgs) 
             let entities: Vec<_> = read.entities.iter().map(|entity| entity_json(entity, &types)).collect();
             let object = json!({
                 "index": read.index,
+                "epoch": read.epoch,
                 "revision": read.revision,
                 "unix_ms": read.unix_ms,
                 "entities": entities,
