@@ -16,14 +16,16 @@ use headwater_proto::pb::{etcdserverpb, mvccpb, pbservice};
 
 /// Number of bytes on one line, in hexadecimal, of a value that is no text.
 const HEX_LINE_BYTES: usize = 32;
-/// Longest value on one line on a terminal, characters.
+/// Longest path or state on one line on a terminal, characters. Longer ones are cut.
 const TERMINAL_CHARS_MAX: usize = 100;
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {
-    /// Whether to use colours and to cut long values.
-    pub(super) is_terminal: bool,
+    /// Whether to use colours.
+    pub(super) has_colours: bool,
+    /// Whether to cut long paths and states that stand on one line.
+    pub(super) is_cut: bool,
     /// Whether changes are shown line by line.
     pub(super) is_patch: bool,
 }
@@ -38,16 +40,17 @@ enum Colour {
 }
 
 impl Style {
-    /// The style for standard output: `is_terminal` if it is a terminal, unless `NO_COLOR` is set
-    /// and not empty.
+    /// The style for standard output. On a terminal long lines are cut, and have colours unless
+    /// `NO_COLOR` is set and not empty.
     pub(super) fn of_stdout(is_patch: bool) -> Self {
         use std::io::IsTerminal;
         let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { is_terminal: std::io::stdout().is_terminal() && !wants_none, is_patch }
+        let is_terminal = std::io::stdout().is_terminal();
+        Self { has_colours: is_terminal && !wants_none, is_cut: is_terminal, is_patch }
     }
 
     fn paint(self, colour: Colour, text: &str) -> String {
-        if !self.is_terminal {
+        if !self.has_colours {
             return text.to_owned();
         }
         let code = match colour {
@@ -59,12 +62,18 @@ impl Style {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    fn cut(self, text: String) -> String {
-        if !self.is_terminal || text.chars().count() <= TERMINAL_CHARS_MAX {
-            return text;
+    /// A path or a state as it stands on one line.
+    fn cut(self, text: &str) -> String {
+        match text.char_indices().nth(TERMINAL_CHARS_MAX) {
+            Some((end, _)) if self.is_cut => format!("{}… ({} characters)", &text[..end], text.chars().count()),
+            Some(_) | None => text.to_owned(),
         }
-        let kept: String = text.chars().take(TERMINAL_CHARS_MAX).collect();
-        format!("{kept}… ({} characters)", text.chars().count())
+    }
+
+    /// The path of an entity and its state, on one line.
+    pub(super) fn path_and_state(self, entity: &pb::Entity, types: &Types) -> String {
+        let text = format!("{}  {}", self.cut(&entity.path), self.cut(&line(entity, types)));
+        text.trim_end().to_owned()
     }
 }
 
@@ -218,13 +227,13 @@ pub(super) fn print_change(
         }
         return Ok(());
     }
-    let shown = |entity: &pb::Entity| style.cut(line(entity, types));
+    let shown = |entity: &pb::Entity| style.cut(&line(entity, types));
     let states = match (&change.before, &change.after) {
         (Some(before), Some(after)) => format!("{} -> {}", shown(before), shown(after)),
         (Some(only), None) | (None, Some(only)) => shown(only),
         (None, None) => String::new(),
     };
-    let text = format!("{sign} {}  {states}", change.path);
+    let text = format!("{sign} {}  {states}", style.cut(&change.path));
     Ok(writeln!(out, "  {}{reason}", style.paint(colour, text.trim_end()))?)
 }
 
@@ -270,7 +279,7 @@ pub(super) fn data_of(command: &pb::CommandChanges) -> impl Iterator<Item = &pro
 mod tests {
     use super::*;
 
-    const PLAIN: Style = Style { is_terminal: false, is_patch: false };
+    const PLAIN: Style = Style { has_colours: false, is_cut: false, is_patch: false };
 
     fn key(value: &[u8]) -> pb::Entity {
         let kv = mvccpb::KeyValue { value: value.to_vec().into(), ..Default::default() };
@@ -346,9 +355,14 @@ mod tests {
 
     #[test]
     fn people_see_colours_and_short_lines() {
-        let style = Style { is_terminal: true, is_patch: false };
+        let style = Style { has_colours: true, is_cut: true, is_patch: false };
         let long = printed(update(b"1", &[b'x'; 200]), style);
         assert!(long.contains("\x1b[33m~ /kv/a") && long.contains("… (200 characters)"), "{long}");
+        let pale = Style { has_colours: false, ..style };
+        let path = pb::Entity { path: format!("/kv/{}", "ä".repeat(300)), ..key(b"1") };
+        let wanted = format!("/kv/{}… (304 characters)  1", "ä".repeat(96));
+        assert_eq!(pale.path_and_state(&path, &Types::new()), wanted);
+        assert_eq!(PLAIN.path_and_state(&path, &Types::new()), format!("{}  1", path.path));
         assert!(!printed(update(b"1", &[b'x'; 200]), PLAIN).contains('…'));
     }
 

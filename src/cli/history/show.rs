@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::point::{When, parse_when, time_text};
 use super::refusal::read_error;
-use super::render::{json as entity_json, line, lines};
+use super::render::{Style, json as entity_json, line, lines};
 use super::{WHEN_HELP, no_history_before, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
@@ -19,7 +19,8 @@ use headwater_proto::pb::headwater_v1 as pb;
 /// Print any part of the store as it is, or was at some time
 ///
 /// TARGET is a path, as for `follow`: /kv/app is the key and its children. `/kv/app?children=false`
-/// is the key alone. A single entity is printed in full, by lines; of several, each is one line.
+/// is the key alone. A single entity is printed in full, by lines; of several, each is one line,
+/// which is cut on a terminal.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = WHEN_HELP)]
 pub(crate) struct ShowArgs {
@@ -87,8 +88,9 @@ fn print(out: &mut impl Write, read: &pb::ReadResponse, at: When, types: &Types)
         }
         return Ok(());
     }
+    let style = Style::of_stdout(false);
     for entity in &read.entities {
-        writeln!(out, "{}", format!("{}  {}", entity.path, line(entity, types)).trim_end())?;
+        writeln!(out, "{}", style.path_and_state(entity, types))?;
     }
     Ok(())
 }
