@@ -14,6 +14,8 @@ use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
 use headwater_proto::pb::{etcdserverpb, mvccpb, pbservice};
 
+/// Beginning of the full names of the messages of the catalog.
+const CATALOG: &str = "hashicorp.consul.internal.service.";
 /// Number of bytes on one line, in hexadecimal, of a value that is no text.
 const HEX_LINE_BYTES: usize = 32;
 /// Longest path or state on one line on a terminal, characters. Longer ones are cut.
@@ -130,7 +132,7 @@ fn instance_line(instance: &pbservice::CheckServiceNode) -> String {
 }
 
 /// The state of an entity as lines: a value by its lines, JSON with indentation, other bytes in
-/// hexadecimal. Empty without data.
+/// hexadecimal. Nodes and instances are without log indexes and empty parts. Empty without data.
 pub(super) fn lines(entity: &pb::Entity, types: &Types) -> Vec<String> {
     let Some(data) = &entity.data else { return Vec::new() };
     let by_lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
@@ -138,6 +140,9 @@ pub(super) fn lines(entity: &pb::Entity, types: &Types) -> Vec<String> {
         let mut json = data_as_json(data, types);
         if let Some(fields) = json.as_object_mut() {
             fields.remove("@type");
+        }
+        if name(data).starts_with(CATALOG) {
+            prune(&mut json);
         }
         return by_lines(&serde_json::to_string_pretty(&json).unwrap_or_default());
     }
@@ -150,6 +155,20 @@ pub(super) fn lines(entity: &pb::Entity, types: &Types) -> Vec<String> {
             Ok(_) | Err(_) => by_lines(text),
         },
         None => kv.value.chunks(HEX_LINE_BYTES).map(hex).collect(),
+    }
+}
+
+/// Removes the members `RaftIndex` and those that are empty, at any depth: a message of the catalog
+/// has dozens of them.
+fn prune(json: &mut Value) {
+    match json {
+        Value::Object(fields) => {
+            fields.remove("RaftIndex");
+            fields.values_mut().for_each(prune);
+            fields.retain(|_, value| !value.as_object().is_some_and(serde_json::Map::is_empty));
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -278,6 +297,7 @@ pub(super) fn data_of(command: &pb::CommandChanges) -> impl Iterator<Item = &pro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_proto::pb::pbcommon;
 
     const PLAIN: Style = Style { has_colours: false, is_cut: false, is_patch: false };
 
@@ -351,6 +371,27 @@ mod tests {
         assert!(text.ends_with("      one\n    - two\n    + 2\n"), "{text}");
         let binary = printed(update(&[255; 33], &[255; 32]), patch);
         assert!(binary.ends_with(&format!("      {}\n    - ff\n", "ff".repeat(32))), "{binary}");
+    }
+
+    #[test]
+    fn instances_are_told_without_indexes_and_empty_parts() {
+        let instance = |index| pbservice::CheckServiceNode {
+            service: Some(pbservice::NodeService {
+                port: 80,
+                proxy: Some(Default::default()),
+                enterprise_meta: Some(Default::default()),
+                raft_index: Some(pbcommon::RaftIndex { create_index: 1, modify_index: index }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let told = |index| {
+            let type_url = format!("type.googleapis.com/{CATALOG}CheckServiceNode");
+            let data = Some(prost_types::Any { type_url, value: instance(index).encode_to_vec() });
+            lines(&pb::Entity { data, ..Default::default() }, &Types::new())
+        };
+        assert_eq!(told(7).concat().replace(' ', ""), r#"{"Service":{"Port":80}}"#);
+        assert_eq!(told(7), told(8));
     }
 
     #[test]
