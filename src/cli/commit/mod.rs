@@ -1,12 +1,13 @@
 //! `headwater commit`: changes entities of any face at one index, all or nothing.
 
+mod answer;
 mod document;
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+pub(super) use answer::as_json;
+use answer::as_text;
 
 use crate::ClientArgs;
 use crate::Freshness;
@@ -17,7 +18,6 @@ use crate::resource::Catalogue;
 use crate::resource::manifest::{self, Location, Problem, documents};
 use headwater_client::{CallError, CommitError, CommitTimeouts};
 use headwater_proto::pb::headwater_v1 as pb;
-use headwater_proto::pb::headwater_v1::operation_result::Result as Wire;
 
 /// Time after which an unanswered commit is not sent again, unless `--timeout` is longer.
 const TOTAL_MAX: Duration = Duration::from_secs(30);
@@ -119,40 +119,4 @@ pub(super) fn refused(error: CommitError) -> CliError {
 /// An idempotency key as `--idempotency-key` takes it; `of your own` if it is not UTF-8.
 fn shown_key(key: &[u8]) -> String {
     std::str::from_utf8(key).map_or_else(|_| "of your own".to_owned(), ToOwned::to_owned)
-}
-
-fn as_text(done: &pb::CommitResponse) -> String {
-    let mut out = String::new();
-    let before = if done.done_before { " (done before)" } else { "" };
-    writeln!(out, "index {}, revision {}{before}", done.index, done.revision).expect("a string takes what is written");
-    for (number, result) in done.results.iter().enumerate() {
-        let text = match &result.result {
-            Some(Wire::Put(_)) => "put".to_owned(),
-            Some(Wire::DeleteRange(deleted)) => format!("{} deleted", deleted.deleted),
-            Some(Wire::GrantLease(lease)) => format!("lease {:x}, {} s", lease.id, lease.ttl),
-            Some(Wire::RevokeLease(_)) => "lease revoked".to_owned(),
-            Some(Wire::WriteResource(written)) => resource(written.resource.as_ref()),
-            Some(Wire::WriteResourceStatus(written)) => resource(written.resource.as_ref()),
-            Some(Wire::DeleteResource(_)) => "resource deleted".to_owned(),
-            Some(Wire::Register(_)) => "registered".to_owned(),
-            Some(Wire::Deregister(_)) => "deregistered".to_owned(),
-            Some(Wire::CreateSession(session)) => format!("session {}", session.id),
-            Some(Wire::DestroySession(_)) => "session destroyed".to_owned(),
-            Some(Wire::ConsulKv(_)) => "done".to_owned(),
-            None => "done".to_owned(),
-        };
-        writeln!(out, "operations[{number}]: {text}").expect("a string takes what is written");
-    }
-    out
-}
-
-fn resource(written: Option<&headwater_proto::pb::pbresource::Resource>) -> String {
-    let Some(written) = written else { return "resource written".to_owned() };
-    let id = written.id.clone().unwrap_or_default();
-    format!("{} {} version {}", id.r#type.map(|it| it.kind).unwrap_or_default(), id.name, written.version)
-}
-
-fn as_json(done: &pb::CommitResponse) -> Value {
-    let lines: Vec<String> = as_text(done).lines().skip(1).map(ToOwned::to_owned).collect();
-    json!({"index": done.index, "revision": done.revision, "done_before": done.done_before, "results": lines})
 }
