@@ -1,6 +1,7 @@
 //! `headwater commit`: changes entities of any face at one index, all or nothing.
 
 mod answer;
+mod condition;
 mod document;
 
 use std::io::Write as _;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 pub(super) use answer::as_json;
 use answer::as_text;
+pub(super) use condition::Failed;
 
 use crate::ClientArgs;
 use crate::Freshness;
@@ -59,7 +61,9 @@ pub(super) async fn run(args: CommitArgs, cluster: &Cluster, client: &ClientArgs
     if let Some(key) = args.idempotency_key {
         request.idempotency_key = key.into();
     }
-    let done = send(request, cluster, client).await.map_err(|error| explain(error, &source.name, &parts))?;
+    let wanted = request.conditions.clone();
+    let done = send(request, cluster, client).await;
+    let done = done.map_err(|error| explain(error, &source.name, &parts, &wanted))?;
     print(&done, client)
 }
 
@@ -83,18 +87,27 @@ pub(super) async fn send(
     cluster.endpoints().commit(request, timeouts).await
 }
 
-/// The error of a commit that was read from `file`. A refusal that names a condition or operation
-/// gets its line and column.
-fn explain(error: CommitError, file: &str, [conditions, operations]: &[Vec<Location>; 2]) -> CliError {
+/// The error of a commit that was read from `file` and has the conditions `wanted`. A refusal that
+/// names a condition or operation gets its line and column.
+fn explain(
+    error: CommitError,
+    file: &str,
+    [conditions, operations]: &[Vec<Location>; 2],
+    wanted: &[pb::Condition],
+) -> CliError {
     match error {
         CommitError::Refused { endpoint, status } => {
             let number = |name: &str| status.metadata().get(name)?.to_str().ok()?.parse::<usize>().ok();
             let place = number("headwater-condition")
                 .and_then(|number| conditions.get(number))
                 .or_else(|| number("headwater-operation").and_then(|number| operations.get(number)));
+            let text = match Failed::of(&status, wanted) {
+                Some(failed) => format!("conditions[{}]: {}", failed.number, failed.text()),
+                None => status.message().to_owned(),
+            };
             match place {
                 Some(Location { line, column }) => {
-                    CliError::Finding(format!("{file}:{line}:{column}: {}\nnothing was changed", status.message()))
+                    CliError::Finding(format!("{file}:{line}:{column}: {text}\nnothing was changed"))
                 }
                 None => refused(CommitError::Refused { endpoint, status }),
             }

@@ -71,6 +71,7 @@ async fn an_instance_moves_with_its_key_and_its_resource_and_back() {
     // A second time its conditions do not hold, and the line of the first that does not is named.
     let again = headwater(&cluster, 1, "commit -f examples/move.yaml", "").await;
     assert!(!again.is_good && again.error.contains("examples/move.yaml:8:3: conditions[0]"), "{}", again.error);
+    assert!(again.error.contains(" does not hold for /"), "{}", again.error);
     assert!(again.error.contains("nothing was changed"), "{}", again.error);
 
     // Without a terminal, undoing has to be confirmed.
@@ -105,5 +106,6 @@ async fn a_mistake_in_a_file_has_its_line() {
     assert!(again.out.contains("(done before)"), "{}", again.out);
     assert_eq!(index(&first.out), index(&again.out));
     let json = headwater(&cluster, 0, "commit -f - -w json", put).await;
-    assert_eq!(serde_json::from_str::<Value>(&json.out).unwrap()["done_before"], false);
+    let json = serde_json::from_str::<Value>(&json.out).unwrap();
+    assert_eq!((&json["done_before"], &json["results"][0]["operation"]), (&false.into(), &"put".into()));
 }
