@@ -25,6 +25,9 @@ use headwater_proto::pb::headwater_v1::operation::Operation as Op;
 use headwater_proto::pb::{mvccpb, pbresource, pbservice};
 use headwater_types::limits::TXN_OPS_MAX;
 
+/// Units that the store has from its first command on, and never removes.
+const DEFAULT_UNITS: [&str; 2] =
+    ["/resources/tenancy/v2beta1/Partition/~/~/default", "/resources/tenancy/v2beta1/Namespace/default/~/default"];
 /// Targets in one request of the store.
 const TARGETS_MAX: usize = 64;
 
@@ -260,6 +263,7 @@ fn undo(change: &pb::EntityChange, checks: &mut NodeChecks) -> Result<Op, &'stat
             }
         }
         "resources" if part(2) == "internal" => Err("the store removes it by itself"),
+        "resources" if then.is_none() && DEFAULT_UNITS.contains(&change.path.as_str()) => Err("it is never removed"),
         "resources" => {
             let read = |data: Option<&[u8]>| data.map(pbresource::Resource::decode).transpose().map_err(|_| DAMAGED);
             match (read(then)?, read(now)?) {
@@ -517,7 +521,8 @@ mod tests {
     #[test]
     fn what_stays_as_it_is_has_a_reason() {
         let tombstone = "/resources/internal/v1/Tombstone/default/default/t";
-        for path in ["/leases/0000000000000001", "/cluster/members/1", "/nodes/n", tombstone] {
+        let paths = ["/leases/0000000000000001", "/cluster/members/1", "/nodes/n", tombstone];
+        for path in paths.into_iter().chain(DEFAULT_UNITS) {
             assert!(undone(&change(path, None, key("1", 0))).is_err(), "{path}");
         }
     }
