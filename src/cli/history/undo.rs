@@ -18,6 +18,7 @@ use crate::commit;
 use crate::connect::Cluster;
 use crate::entity::name;
 use crate::error::CliError;
+use crate::notice;
 use headwater_proto::pb::etcdserverpb as etcd;
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
@@ -70,10 +71,10 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     }
     let style = Style::of_stdout(true);
     for (change, _) in &undone {
-        print_change(&mut out, change, &types, style)?;
+        print_change(&mut out, change, &types, style).map_err(unseen_error)?;
     }
     for line in &left {
-        writeln!(out, "{line}")?;
+        writeln!(out, "{line}").map_err(unseen_error)?;
     }
     if undone.is_empty() {
         return Ok(writeln!(out, "nothing to undo")?);
@@ -92,27 +93,43 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
             "{count} operations in one commit: it is refused unless max-txn-ops, {TXN_OPS_MAX} by default, is as high; \
              a smaller target is {}",
             small_target(&paths, TXN_OPS_MAX)
-        )?;
+        )
+        .map_err(unseen_error)?;
     }
     if !args.yes {
         confirm(&mut out, undone.len())?;
     }
+    out.flush().map_err(unseen_error)?;
     drop(out);
     let done = commit::send(request, cluster, client).await.map_err(commit::refused)?;
     commit::print(&done, client)
 }
 
+/// The error if the changes cannot be shown. Unlike other commands, an undo fails if its output is
+/// closed: nobody has seen the changes, so they are not made.
+fn unseen_error(error: impl Into<CliError>) -> CliError {
+    match error.into() {
+        CliError::OutputClosed => {
+            CliError::Finding("the output was closed before all changes were shown: nothing was undone".to_owned())
+        }
+        other => other,
+    }
+}
+
 fn confirm(out: &mut impl Write, count: usize) -> Result<(), CliError> {
-    let refused = || CliError::Usage("nothing was changed: confirm with --yes, or on a terminal".to_owned());
     if !std::io::stdin().is_terminal() {
-        return Err(refused());
+        return Err(CliError::Usage("nothing was undone: confirm with --yes, or on a terminal".to_owned()));
     }
     let what = if count == 1 { "this change".to_owned() } else { format!("these {count} changes") };
-    write!(out, "make {what}? [y/N] ")?;
-    out.flush()?;
+    write!(out, "make {what}? [y/N] ").map_err(unseen_error)?;
+    out.flush().map_err(unseen_error)?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
-    if matches!(line.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(refused()) }
+    if matches!(line.trim(), "y" | "Y" | "yes") {
+        return Ok(());
+    }
+    notice!("nothing was undone");
+    Err(CliError::Exit(1))
 }
 
 /// Whether the states differ in their `content`. Other differences cannot be undone.
@@ -381,6 +398,13 @@ fn node_id(removal: &pb::EntityChange) -> String {
 mod tests {
     use super::*;
     use headwater_proto::pb::pbcommon;
+
+    #[test]
+    fn changes_that_nobody_sees_are_not_made() {
+        let closed = unseen_error(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert!(matches!(&closed, CliError::Finding(text) if text.contains("nothing was undone")), "{closed:?}");
+        assert_eq!(closed.exit_code(), 1);
+    }
 
     fn entity(path: &str, name: &str, message: &impl Message) -> Option<pb::Entity> {
         let type_url = format!("type.googleapis.com/{name}");

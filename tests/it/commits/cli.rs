@@ -77,7 +77,7 @@ async fn an_instance_moves_with_its_key_and_its_resource_and_back() {
     // Without a terminal, undoing has to be confirmed.
     let asked = headwater(&cluster, 1, &format!("undo /services --to {}", moved - 1), "y\n").await;
     assert!(!asked.is_good && asked.out.contains("+ /services/web/n1/web-1"), "{}", asked.out);
-    assert!(asked.error.contains("nothing was changed"), "{}", asked.error);
+    assert!(asked.error.contains("nothing was undone: confirm"), "{}", asked.error);
     for target in ["/services", "/kv/config", "/resources/demo"] {
         let undone = good(&cluster, 1, &format!("undo {target} --to {} --yes", moved - 1)).await;
         assert!(undone.contains("index "), "{undone}");
