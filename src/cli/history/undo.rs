@@ -19,6 +19,7 @@ use crate::connect::Cluster;
 use crate::entity::name;
 use crate::error::CliError;
 use crate::notice;
+use headwater_client::CommitError;
 use headwater_proto::pb::etcdserverpb as etcd;
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
@@ -101,8 +102,21 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     }
     out.flush().map_err(unseen_error)?;
     drop(out);
-    let done = commit::send(request, cluster, client).await.map_err(commit::refused)?;
+    let wanted = request.conditions.clone();
+    let done = commit::send(request, cluster, client).await.map_err(|error| explain(error, &wanted))?;
     commit::print(&done, client)
+}
+
+/// The error of the commit, which has the conditions `wanted`. The user wrote none of them.
+fn explain(error: CommitError, wanted: &[pb::Condition]) -> CliError {
+    let failed = match &error {
+        CommitError::Refused { status, .. } => commit::Failed::of(status, wanted),
+        CommitError::Unreachable(_) | CommitError::Indeterminate { .. } => None,
+    };
+    match failed {
+        Some(failed) => CliError::Finding(format!("{}; nothing was undone; run it again", failed.change())),
+        None => commit::refused(error),
+    }
 }
 
 /// The error if the changes cannot be shown. Unlike other commands, an undo fails if its output is

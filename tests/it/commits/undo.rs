@@ -154,7 +154,8 @@ async fn a_change_made_meanwhile_is_not_undone() {
     })
     .await;
     let text = String::from_utf8_lossy(&text);
-    assert!(!ended.success() && text.contains("conditions[0]"), "{text}");
+    assert!(!ended.success() && text.contains("something below /kv/m changed at #"), "{text}");
+    assert!(text.contains("nothing was undone; run it again"), "{text}");
     assert!(good(&cluster, 0, "get m/ --prefix").await.contains("now"));
 }
 
