@@ -4,7 +4,7 @@ mod answer;
 mod condition;
 mod document;
 
-use std::io::Write as _;
+use std::io::Write;
 use std::time::Duration;
 
 pub(super) use answer::as_json;
@@ -64,14 +64,13 @@ pub(super) async fn run(args: CommitArgs, cluster: &Cluster, client: &ClientArgs
     let wanted = request.conditions.clone();
     let done = send(request, cluster, client).await;
     let done = done.map_err(|error| explain(error, &source.name, &parts, &wanted))?;
-    print(&done, client)
+    print(&mut std::io::stdout().lock(), &done, client)
 }
 
 /// Prints the answer of a commit.
-pub(super) fn print(done: &pb::CommitResponse, client: &ClientArgs) -> Result<(), CliError> {
-    let mut out = std::io::stdout().lock();
+pub(super) fn print(out: &mut impl Write, done: &pb::CommitResponse, client: &ClientArgs) -> Result<(), CliError> {
     match client.write_out {
-        WriteOut::Json => print_json(&mut out, &as_json(done)),
+        WriteOut::Json => print_json(out, &as_json(done)),
         WriteOut::Simple | WriteOut::Table => Ok(out.write_all(as_text(done).as_bytes())?),
     }
 }

@@ -8,6 +8,7 @@ pub(super) mod diff;
 pub(super) mod log;
 mod patch;
 mod point;
+mod preview;
 mod refusal;
 mod render;
 pub(super) mod show;

@@ -5,13 +5,13 @@
 //! statuses of resources stay as they are, and so do nodes that were registered since.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use prost::Message;
 
 use super::diff::{Differences, differences};
 use super::point::{When, parse_when};
-use super::render::{Style, print_change};
+use super::preview::{Preview, unseen_error};
 use super::{WHEN_HELP, recursive, store};
 use crate::ClientArgs;
 use crate::commit;
@@ -19,6 +19,7 @@ use crate::connect::Cluster;
 use crate::entity::name;
 use crate::error::CliError;
 use crate::notice;
+use crate::output::{WriteOut, print_json};
 use headwater_client::CommitError;
 use headwater_proto::pb::etcdserverpb as etcd;
 use headwater_proto::pb::headwater_v1 as pb;
@@ -55,6 +56,10 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     if args.to == When::Now {
         return Err(CliError::Usage("--to now: that is the state already".to_owned()));
     }
+    let is_json = client.write_out == WriteOut::Json;
+    if is_json && !args.yes {
+        return Err(CliError::Usage("-w json does not ask: confirm with --yes".to_owned()));
+    }
     let target = recursive(Some(&args.target));
     let request = pb::HistoryRequest { targets: vec![target.clone()], from: args.to.point(), ..Default::default() };
     let Differences { changes, types, reached, epoch } = differences(request, cluster).await?;
@@ -62,23 +67,12 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     put_in_order(&mut changes);
     let mut checks = checks_of_nodes(&changes, reached, cluster).await?;
     let mut unseen: Vec<String> = checks.keys().map(|node| format!("/nodes/{node}")).collect();
-    let mut out = std::io::stdout().lock();
     let (mut undone, mut left) = (Vec::new(), Vec::new());
     for change in changes {
         match undo(&change, &mut checks) {
             Ok(operation) => undone.push((reversed(change), operation)),
-            Err(why) => left.push(format!("left as it is: {}: {why}", change.path)),
+            Err(why) => left.push((change.path, why)),
         }
-    }
-    let style = Style::of_stdout(true);
-    for (change, _) in &undone {
-        print_change(&mut out, change, &types, style).map_err(unseen_error)?;
-    }
-    for line in &left {
-        writeln!(out, "{line}").map_err(unseen_error)?;
-    }
-    if undone.is_empty() {
-        return Ok(writeln!(out, "nothing to undo")?);
     }
     let paths: Vec<&str> = undone.iter().map(|(change, _)| change.path.as_str()).collect();
     unseen.retain(|node| !paths.contains(&node.as_str()));
@@ -87,24 +81,45 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
         operations: in_one(&undone),
         ..Default::default()
     };
-    let count = request.operations.len().max(request.conditions.len());
-    if count > TXN_OPS_MAX {
-        writeln!(
-            out,
-            "{count} operations in one commit: it is refused unless max-txn-ops, {TXN_OPS_MAX} by default, is as high; \
-             a smaller target is {}",
-            small_target(&paths, TXN_OPS_MAX)
-        )
-        .map_err(unseen_error)?;
+    let warning = too_many(&request, &paths);
+    let preview = Preview { changes: undone.into_iter().map(|(change, _)| change).collect(), left, types, epoch };
+    let mut out = std::io::stdout().lock();
+    if is_json && let Some(warning) = &warning {
+        notice!("{warning}");
+    }
+    if !is_json {
+        preview.print(&mut out).map_err(unseen_error)?;
+        if let Some(warning) = &warning {
+            writeln!(out, "{warning}").map_err(unseen_error)?;
+        }
+    }
+    if preview.changes.is_empty() {
+        return match is_json {
+            true => print_json(&mut out, &preview.as_json(None)),
+            false => Ok(writeln!(out, "nothing to undo")?),
+        };
     }
     if !args.yes {
-        confirm(&mut out, undone.len())?;
+        preview.confirm(&mut out).map_err(unseen_error)?;
     }
-    out.flush().map_err(unseen_error)?;
-    drop(out);
     let wanted = request.conditions.clone();
     let done = commit::send(request, cluster, client).await.map_err(|error| explain(error, &wanted))?;
-    commit::print(&done, client)
+    match is_json {
+        true => print_json(&mut out, &preview.as_json(Some(&done))),
+        false => commit::print(&mut out, &done, client),
+    }
+}
+
+/// The line about a commit of more operations than members take by default. `None` if they take it.
+fn too_many(request: &pb::CommitRequest, paths: &[&str]) -> Option<String> {
+    let count = request.operations.len().max(request.conditions.len());
+    (count > TXN_OPS_MAX).then(|| {
+        format!(
+            "{count} operations in one commit: it is refused unless max-txn-ops, {TXN_OPS_MAX} by default, is as high; \
+             a smaller target is {}",
+            small_target(paths, TXN_OPS_MAX)
+        )
+    })
 }
 
 /// The error of the commit, which has the conditions `wanted`. The user wrote none of them.
@@ -117,33 +132,6 @@ fn explain(error: CommitError, wanted: &[pb::Condition]) -> CliError {
         Some(failed) => CliError::Finding(format!("{}; nothing was undone; run it again", failed.change())),
         None => commit::refused(error),
     }
-}
-
-/// The error if the changes cannot be shown. Unlike other commands, an undo fails if its output is
-/// closed: nobody has seen the changes, so they are not made.
-fn unseen_error(error: impl Into<CliError>) -> CliError {
-    match error.into() {
-        CliError::OutputClosed => {
-            CliError::Finding("the output was closed before all changes were shown: nothing was undone".to_owned())
-        }
-        other => other,
-    }
-}
-
-fn confirm(out: &mut impl Write, count: usize) -> Result<(), CliError> {
-    if !std::io::stdin().is_terminal() {
-        return Err(CliError::Usage("nothing was undone: confirm with --yes, or on a terminal".to_owned()));
-    }
-    let what = if count == 1 { "this change".to_owned() } else { format!("these {count} changes") };
-    write!(out, "make {what}? [y/N] ").map_err(unseen_error)?;
-    out.flush().map_err(unseen_error)?;
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    if matches!(line.trim(), "y" | "Y" | "yes") {
-        return Ok(());
-    }
-    notice!("nothing was undone");
-    Err(CliError::Exit(1))
 }
 
 /// Whether the states differ in their `content`. Other differences cannot be undone.
@@ -412,13 +400,6 @@ fn node_id(removal: &pb::EntityChange) -> String {
 mod tests {
     use super::*;
     use headwater_proto::pb::pbcommon;
-
-    #[test]
-    fn changes_that_nobody_sees_are_not_made() {
-        let closed = unseen_error(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        assert!(matches!(&closed, CliError::Finding(text) if text.contains("nothing was undone")), "{closed:?}");
-        assert_eq!(closed.exit_code(), 1);
-    }
 
     fn entity(path: &str, name: &str, message: &impl Message) -> Option<pb::Entity> {
         let type_url = format!("type.googleapis.com/{name}");

@@ -88,7 +88,15 @@ async fn an_instance_moves_with_its_key_and_its_resource_and_back() {
     for target in ["/services", "/kv/config", "/resources/demo"] {
         let nothing = good(&cluster, 0, &format!("undo {target} --to {} --yes", moved - 1)).await;
         assert_eq!(nothing, "nothing to undo\n");
+        let json = good(&cluster, 0, &format!("undo {target} --to {} --yes -w json", moved - 1)).await;
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json["changes"], &json["commit"]), (&Value::Array(Vec::new()), &Value::Null));
     }
+    good(&cluster, 1, "put config/web-1/more x").await;
+    let json = good(&cluster, 0, &format!("undo /kv/config --to {} --yes -w json", moved - 1)).await;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["changes"][0]["path"], "/kv/config/web-1/more");
+    assert_eq!(json["commit"]["results"][0]["operation"], "deleteRange");
 }
 
 #[tokio::test(flavor = "multi_thread")]
