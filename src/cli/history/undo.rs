@@ -82,7 +82,9 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
         ..Default::default()
     };
     let warning = too_many(&request, &paths);
-    let preview = Preview { changes: undone.into_iter().map(|(change, _)| change).collect(), left, types, epoch };
+    let mut shown = nodes_that_return(&unseen, &undone);
+    shown.extend(undone.into_iter().map(|(change, _)| change));
+    let preview = Preview { changes: shown, left, types, epoch };
     let mut out = std::io::stdout().lock();
     if is_json && let Some(warning) = &warning {
         notice!("{warning}");
@@ -211,6 +213,24 @@ fn conditions(target: &str, paths: &[&str], outside: &[String], (index, epoch): 
 /// Checks of nodes, by the name that the node has in paths.
 type NodeChecks = BTreeMap<String, Vec<pbservice::HealthCheck>>;
 
+/// The nodes at `paths` as changes: each comes back with the first of its instances in `undone`.
+fn nodes_that_return(paths: &[String], undone: &[(pb::EntityChange, Op)]) -> Vec<pb::EntityChange> {
+    let of = |path: &String| {
+        let name = path.strip_prefix("/nodes/")?;
+        undone.iter().find_map(|(change, operation)| match operation {
+            Op::Register(pb::Register { node: Some(node), .. }) if change.path.split('/').nth(3) == Some(name) => {
+                let type_url = "type.googleapis.com/hashicorp.consul.internal.service.Node".to_owned();
+                let data = Some(prost_types::Any { type_url, value: node.encode_to_vec() });
+                let after = Some(pb::Entity { path: path.clone(), data, index: 0 });
+                let kind = Kind::Created.into();
+                Some(pb::EntityChange { path: path.clone(), kind, after, ..Default::default() })
+            }
+            _ => None,
+        })
+    };
+    paths.iter().filter_map(of).collect()
+}
+
 /// The checks of nodes to restore: of each node that an instance comes back to and that does not
 /// exist at `reached`. They are in the earlier states of the instances. A node that exists keeps
 /// its checks, and is left out.
@@ -223,9 +243,8 @@ async fn checks_of_nodes(
     for change in changes.iter().filter(|change| change.path.starts_with("/services/") && change.after.is_none()) {
         let instance = data(&change.before).and_then(|data| pbservice::CheckServiceNode::decode(data).ok());
         let checks = instance.into_iter().flat_map(|it| it.checks).filter(|check| check.service_id.is_empty());
-        let checks: Vec<_> = checks.collect();
-        if let (Some(node), false) = (change.path.split('/').nth(3), checks.is_empty()) {
-            found.insert(node.to_owned(), checks);
+        if let Some(node) = change.path.split('/').nth(3) {
+            found.insert(node.to_owned(), checks.collect());
         }
     }
     let targets: Vec<_> = found.keys().map(|node| format!("/nodes/{node}?children=false")).collect();
@@ -482,6 +501,9 @@ mod tests {
         assert_eq!((register.checks.len(), register.skip_node_update), (1, true));
         let gone = (change("/services/new/n/i", instance("new"), None), gone);
         let back = (change("/services/old/n/i", None, instance("old")), back);
+        let node = nodes_that_return(&["/nodes/n".to_owned()], &[gone.clone(), back.clone()]);
+        assert!(matches!(&node[..], [node] if node.path == "/nodes/n" && node.kind() == Kind::Created), "{node:?}");
+        assert!(nodes_that_return(&["/nodes/m".to_owned()], std::slice::from_ref(&back)).is_empty());
         assert_eq!(in_one(&[gone.clone(), back]).len(), 1);
         assert_eq!(in_one(&[gone]).len(), 1);
     }

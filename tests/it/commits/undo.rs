@@ -72,7 +72,8 @@ async fn a_deregistered_node_comes_back_with_its_own_checks() {
     for target in ["/", "/services"] {
         commit(&cluster, "operations:\n- deregister: {node: n1}\n").await;
         assert_eq!(good(&cluster, 0, "services").await, "");
-        good(&cluster, 0, &format!("undo {target} --to {then} --yes")).await;
+        let undone = good(&cluster, 0, &format!("undo {target} --to {then} --yes")).await;
+        assert_eq!(undone.matches("  + /nodes/n1\n").count(), 1, "{undone}");
         assert!(has_checks("web-1", &["own-web-1", "serfHealth", "warning"]).await, "{target}");
         assert!(has_checks("web-2", &["own-web-2", "serfHealth"]).await, "{target}");
     }
