@@ -26,7 +26,7 @@ use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
 use headwater_proto::pb::headwater_v1::operation::Operation as Op;
 use headwater_proto::pb::{mvccpb, pbresource, pbservice};
-use headwater_types::limits::TXN_OPS_MAX;
+use headwater_types::limits::{TXN_OPS_MAX, TXN_OPS_SET_MAX};
 
 /// Units that the store has from its first command on, and never removes.
 const DEFAULT_UNITS: [&str; 2] =
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
         operations: in_one(&undone),
         ..Default::default()
     };
-    let warning = too_many(&request, &paths);
+    let warning = too_many(&request, &paths)?;
     let mut shown = nodes_that_return(&unseen, &undone);
     shown.extend(undone.into_iter().map(|(change, _)| change));
     let preview = Preview { changes: shown, left, types, epoch };
@@ -90,10 +90,10 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
         notice!("{warning}");
     }
     if !is_json {
-        preview.print(&mut out).map_err(unseen_error)?;
         if let Some(warning) = &warning {
             writeln!(out, "{warning}").map_err(unseen_error)?;
         }
+        preview.print(&mut out).map_err(unseen_error)?;
     }
     if preview.changes.is_empty() {
         return match is_json {
@@ -113,15 +113,25 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
 }
 
 /// The line about a commit of more operations than members take by default. `None` if they take it.
-fn too_many(request: &pb::CommitRequest, paths: &[&str]) -> Option<String> {
+/// A setting of the members decides, which no API tells: so only a commit that is larger than the
+/// setting can be is not sent.
+fn too_many(request: &pb::CommitRequest, paths: &[&str]) -> Result<Option<String>, CliError> {
     let count = request.operations.len().max(request.conditions.len());
-    (count > TXN_OPS_MAX).then(|| {
-        format!(
-            "{count} operations in one commit: it is refused unless max-txn-ops, {TXN_OPS_MAX} by default, is as high; \
-             a smaller target is {}",
-            small_target(paths, TXN_OPS_MAX)
-        )
-    })
+    if count <= TXN_OPS_MAX {
+        return Ok(None);
+    }
+    let max = if count > TXN_OPS_SET_MAX { TXN_OPS_SET_MAX } else { TXN_OPS_MAX };
+    let advice = match small_target(paths, max) {
+        Some(target) => format!("; a smaller target is {target}"),
+        None => String::new(),
+    };
+    if count > TXN_OPS_SET_MAX {
+        let text = format!("{count} operations are more than any commit takes, {max}{advice}; nothing was undone");
+        return Err(CliError::Finding(text));
+    }
+    Ok(Some(format!(
+        "{count} operations in one commit: it is refused unless max-txn-ops, {max} by default, is as high{advice}"
+    )))
 }
 
 /// The error of the commit, which has the conditions `wanted`. The user wrote none of them.
@@ -170,16 +180,17 @@ fn content(data: &prost_types::Any) -> Vec<u8> {
     .unwrap_or_else(|_| data.value.clone())
 }
 
-/// The shortest path above the first of `paths` below which at most `max` of them lie; the first
-/// path itself if there is none. Empty without paths.
-fn small_target<'p>(paths: &[&'p str], max: usize) -> &'p str {
-    let Some(first) = paths.first() else { return "" };
-    let is_below = |path: &str, target: &str| {
-        path.strip_prefix(target).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let targets = first.match_indices('/').skip(1).map(|(end, _)| &first[..end]);
-    let mut small = targets.filter(|target| paths.iter().filter(|path| is_below(path, target)).count() <= max);
-    small.next().unwrap_or(first)
+/// The path at or below which most of `paths` lie, at least two and at most `max`; the shortest and
+/// first of several. `None` if there is none.
+fn small_target<'p>(paths: &[&'p str], max: usize) -> Option<&'p str> {
+    let mut below = BTreeMap::<&str, usize>::new();
+    for path in paths {
+        let ends = path.match_indices('/').skip(1).map(|(end, _)| end).chain([path.len()]);
+        ends.for_each(|end| *below.entry(&path[..end]).or_default() += 1);
+    }
+    let fitting = below.into_iter().filter(|(_, count)| (2..=max).contains(count));
+    // Of equals the last one is taken.
+    fitting.rev().max_by_key(|(_, count)| *count).map(|(path, _)| path)
 }
 
 /// The change that an undo of `change` makes: states swapped, kind inverted.
@@ -581,10 +592,24 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_that_no_member_takes_is_not_made() {
+        let of = |count| {
+            let request = pb::CommitRequest { operations: vec![Default::default(); count], ..Default::default() };
+            too_many(&request, &["/kv/a/1", "/kv/a/2", "/kv/b"]).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(TXN_OPS_MAX), Ok(None));
+        let warning = of(TXN_OPS_MAX + 1).unwrap().unwrap();
+        assert!(warning.starts_with("129 operations in one commit") && warning.contains("max-txn-ops"), "{warning}");
+        let refused = of(TXN_OPS_SET_MAX + 1).unwrap_err();
+        assert!(refused.ends_with("nothing was undone"), "{refused}");
+    }
+
+    #[test]
     fn a_smaller_target_fits_into_one_commit() {
         let paths = ["/kv/app/a/1", "/kv/app/a/2", "/kv/app/a2/1", "/kv/app/b"];
         let small = |max| small_target(&paths, max);
-        assert_eq!([4, 3, 2, 1].map(small), ["/kv", "/kv/app/a", "/kv/app/a", "/kv/app/a/1"]);
+        assert_eq!([4, 3, 2, 1].map(small), [Some("/kv"), Some("/kv/app/a"), Some("/kv/app/a"), None]);
+        assert_eq!(small_target(&["/kv/a", "/kv/b", "/kv/b/1", "/kv/b/2"], 3), Some("/kv/b"));
     }
 
     #[test]

@@ -107,7 +107,7 @@ async fn too_many_operations_are_named_before_it_asks() {
     }
     good(&cluster, 0, "del many --prefix").await;
     let asked = headwater(&cluster, 0, &format!("undo /kv/many --to {then}"), "").await;
-    assert!(asked.out.contains("130 operations in one commit"), "{}", asked.out);
+    assert!(asked.out.starts_with("130 operations in one commit"), "{}", asked.out);
     assert!(
         asked.out.contains("max-txn-ops") && asked.out.contains("a smaller target is /kv/many/a\n"),
         "{}",
