@@ -12,7 +12,8 @@ use prost::Message;
 use super::diff::{Differences, differences};
 use super::point::{When, parse_when};
 use super::preview::{Preview, unseen_error};
-use super::{WHEN_HELP, recursive, store};
+use super::refusal::read_error;
+use super::{WHEN_HELP, no_history_before, recursive, store};
 use crate::ClientArgs;
 use crate::commit;
 use crate::connect::Cluster;
@@ -61,6 +62,7 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
         return Err(CliError::Usage("-w json does not ask: confirm with --yes".to_owned()));
     }
     let target = recursive(Some(&args.target));
+    require_history(args.to, &target, cluster).await?;
     let request = pb::HistoryRequest { targets: vec![target.clone()], from: args.to.point(), ..Default::default() };
     let Differences { changes, types, reached, epoch } = differences(request, cluster).await?;
     let mut changes: Vec<_> = changes.into_iter().filter(differs).collect();
@@ -110,6 +112,22 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
         true => print_json(&mut out, &preview.as_json(Some(&done))),
         false => commit::print(&mut out, &done, client),
     }
+}
+
+/// Refuses a time before the first change of the store: the undo would remove everything. The log
+/// index 0 says that on purpose.
+async fn require_history(at: When, target: &str, cluster: &Cluster) -> Result<(), CliError> {
+    if !at.is_time() {
+        return Ok(());
+    }
+    // Leases and members of the past are expensive, and not always known. The node need not exist.
+    let target = if target.starts_with("/?") { "/nodes/n?children=false" } else { target };
+    let request =
+        pb::ReadRequest { targets: vec![target.to_owned()], at: at.point(), page_size: 1, ..Default::default() };
+    if store(cluster).read(request).await.map_err(read_error)?.index > 0 {
+        return Ok(());
+    }
+    Err(CliError::Finding(format!("{}; nothing was undone", no_history_before(cluster).await?)))
 }
 
 /// The line about a commit of more operations than members take by default. `None` if they take it.

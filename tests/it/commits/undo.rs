@@ -105,6 +105,10 @@ async fn too_many_operations_are_named_before_it_asks() {
         let puts: String = (0..65).map(put).collect();
         then = commit(&cluster, &format!("operations:\n{puts}")).await;
     }
+    for command in ["undo /kv --yes --to", "undo / --yes --to", "show /kv --at"] {
+        let early = headwater(&cluster, 0, &format!("{command} 2020-01-01"), "").await;
+        assert!(!early.is_good && early.error.contains("the store has no history before 20"), "{}", early.error);
+    }
     good(&cluster, 0, "del many --prefix").await;
     let asked = headwater(&cluster, 0, &format!("undo /kv/many --to {then}"), "").await;
     assert!(asked.out.starts_with("130 operations in one commit"), "{}", asked.out);
