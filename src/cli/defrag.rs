@@ -9,6 +9,7 @@ use tonic::Request;
 use super::ClientArgs;
 use super::connect::Cluster;
 use super::error::CliError;
+use super::notice;
 use super::output::{self, WriteOut};
 use super::status::member_endpoints;
 use headwater_proto::pb::etcdserverpb::DefragmentRequest;
@@ -33,7 +34,7 @@ struct Row {
 }
 
 /// Defragments one endpoint after the other, so that only one is busy with it at a time. Goes on
-/// after a failure, and fails at the end if any endpoint failed.
+/// after a failure, also one to print, and fails at the end if any endpoint failed.
 pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let found;
     let cluster = if args.cluster {
@@ -44,6 +45,7 @@ pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs
         cluster
     };
     let mut rows = Vec::new();
+    let mut printed = Ok(());
     for (number, endpoint) in cluster.names().enumerate() {
         let began = Instant::now();
         let done = match cluster.attempt(number).await {
@@ -60,25 +62,28 @@ pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs
         let row = Row { endpoint: endpoint.to_owned(), seconds: began.elapsed().as_secs_f64(), error: done.err() };
         if client.write_out == WriteOut::Simple {
             match &row.error {
-                None => println!("Finished defragmenting etcd member[{endpoint}]"),
-                Some(error) => eprintln!("Failed to defragment etcd member[{endpoint}] ({error})"),
+                None => {
+                    let line = writeln!(std::io::stdout(), "Finished defragmenting etcd member[{endpoint}]");
+                    printed = printed.and(line.map_err(CliError::from));
+                }
+                Some(error) => notice!("Failed to defragment etcd member[{endpoint}] ({error})"),
             }
         }
         rows.push(row);
     }
     let mut out = std::io::stdout().lock();
-    match client.write_out {
-        WriteOut::Simple => out.flush()?,
-        WriteOut::Json => output::print_json(&mut out, &rows)?,
+    let printed = printed.and(match client.write_out {
+        WriteOut::Simple => out.flush().map_err(CliError::from),
+        WriteOut::Json => output::print_json(&mut out, &rows),
         WriteOut::Table => {
             let cells = rows.iter().map(|row| {
                 vec![row.endpoint.clone(), format!("{:.2}", row.seconds), row.error.clone().unwrap_or_default()]
             });
-            output::print_table(&mut out, &["ENDPOINT", "SECONDS", "ERROR"], cells)?;
+            output::print_table(&mut out, &["ENDPOINT", "SECONDS", "ERROR"], cells)
         }
-    }
+    });
     match rows.iter().filter(|row| row.error.is_some()).count() {
-        0 => Ok(()),
+        0 => printed,
         failed => Err(CliError::Finding(format!("{failed} of {} endpoints were not defragmented", rows.len()))),
     }
 }

@@ -16,6 +16,7 @@ use super::ClientArgs;
 use super::connect::Cluster;
 use super::entity::{Types, data_as_json, shown};
 use super::error::CliError;
+use super::notice;
 use super::open_call::{Contact, ended, keep_open};
 use super::output::{WriteOut, print_json};
 use headwater_client::Attempt;
@@ -115,7 +116,7 @@ impl Follow {
             Code::FailedPrecondition if !contact.was_made() => Err(CliError::Finding(status.message().to_owned())),
             // The marker has expired or is unknown: the server cannot resume from it.
             Code::FailedPrecondition => {
-                eprintln!("{}; the state is printed anew", status.message());
+                notice!("{}; the state is printed anew", status.message());
                 self.marker = Bytes::new();
                 Ok(status.message().to_owned())
             }

@@ -39,7 +39,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use connect::Cluster;
 use error::CliError;
-use headwater_terminal::{ClientArgs, Freshness, connect, error, output, parse_duration, parse_ttl, progress};
+use headwater_terminal::{ClientArgs, Freshness, connect, error, notice, output, parse_duration, parse_ttl, progress};
 use headwater_types::{MemberProgram, Supported};
 
 /// Runs the program and returns its exit status: 0 if the command did its work or its output was
@@ -56,7 +56,7 @@ pub fn main(program: &'static str, supported: Supported) -> ExitCode {
         // The command has printed the reason.
         Err(CliError::Exit(code)) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("error: {error}");
+            notice!("error: {error}");
             ExitCode::from(error.exit_code())
         }
     }

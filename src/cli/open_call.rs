@@ -10,6 +10,7 @@ use tonic::Status;
 
 use super::connect::{Cluster, describe};
 use super::error::{CliError, Tried};
+use super::notice;
 use headwater_client::{Attempt, is_final_for_streams};
 
 /// Pause after a round in which the call has failed or ended at all endpoints.
@@ -36,7 +37,7 @@ impl Contact {
     pub(crate) fn made(&mut self) {
         (self.was_made, self.since_renewal) = (true, true);
         if let Some(since) = self.silent_since.take().filter(|_| std::mem::take(&mut self.was_printed)) {
-            eprintln!("answered again after {} s", since.elapsed().as_secs());
+            notice!("answered again after {} s", since.elapsed().as_secs());
         }
     }
 
@@ -51,7 +52,7 @@ impl Contact {
         if !self.was_printed && since.elapsed() >= SILENCE_MIN {
             self.was_printed = true;
             let tried: Vec<String> = tried.iter().map(Tried::to_string).collect();
-            eprintln!("nobody answers ({}); trying until somebody does", tried.join("; "));
+            notice!("nobody answers ({}); trying until somebody does", tried.join("; "));
         }
     }
 }

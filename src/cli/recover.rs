@@ -8,6 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use super::error::CliError;
+use super::notice;
 use super::output::WriteOut;
 use super::snapshot::restore::RestoreTarget;
 use super::snapshot::salvage::{EntryArgs, ReportText, beside, salvage, write};
@@ -63,7 +64,7 @@ pub(super) fn run(args: RecoverArgs, format: WriteOut, supported: Supported) -> 
     let file = salvaged.work_dir().join("file");
     write(&salvaged, &file, false)?;
     args.target.restore(&file, &config, format)?;
-    eprintln!("keep {} until the new cluster has proved itself; never start it again", args.from.display());
+    notice!("keep {} until the new cluster has proved itself; never start it again", args.from.display());
     Ok(())
 }
 

@@ -34,7 +34,7 @@ use error::CliError;
 use flush::FlushArgs;
 use follow::FollowArgs;
 use headwater_client::{Attempt, Endpoints, Repeat};
-use headwater_terminal::{ClientArgs, Freshness, connect, error, output, parse_duration, parse_ttl, progress};
+use headwater_terminal::{ClientArgs, Freshness, connect, error, notice, output, parse_duration, parse_ttl, progress};
 use lease::{LeaseArgs, LeaseExpiryArgs};
 use report::{Report, Settings};
 use resource::ResourceListArgs;

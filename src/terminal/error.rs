@@ -44,8 +44,8 @@ pub enum CliError {
     /// A server has ended or refused a stream, for a reason that is the same at every endpoint.
     #[error("{}", .0.message())]
     StreamRefused(Box<Status>),
-    /// The program that this command has started failed with this exit status, and has printed the
-    /// reason.
+    /// The command ends with this exit status, for a reason that was printed: by the program that
+    /// it has started, or by itself.
     #[error("the command ended with status {0}")]
     Exit(u8),
     /// The reader of standard output closed it.

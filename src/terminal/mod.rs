@@ -6,9 +6,11 @@
 mod args;
 pub mod connect;
 pub mod error;
+mod notice;
 pub mod output;
 mod password;
 pub mod progress;
 
 pub use args::{ClientArgs, Freshness, parse_duration, parse_ttl};
+pub use notice::print_notice;
 pub use password::ask_password;

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use super::error::CliError;
+use crate::notice;
 
 /// Reads one line of standard input, without its line ending. If `interactive` is true and the
 /// input is a terminal, prints the prompt `words` on standard error first, and does not show the
@@ -29,7 +30,7 @@ pub fn ask_password(words: &str, interactive: bool) -> Result<String, CliError> 
     if let Some(hidden) = hidden {
         drop(hidden);
         // The line ending that the user typed was not shown.
-        eprintln!();
+        notice!("");
     }
     if read? == 0 {
         return Err(CliError::Usage("a password is one line of the input, and there is none".to_owned()));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::output::human_bytes;
+use crate::notice;
 
 const BETWEEN_LINES: Duration = Duration::from_secs(2);
 const BETWEEN_DRAWS: Duration = Duration::from_millis(100);
@@ -96,9 +97,9 @@ impl Progress {
             match total {
                 Some(total) => {
                     let percent = done.saturating_mul(100).checked_div(*total).unwrap_or(100);
-                    eprintln!("{what} {}/{} ({percent} %), {}/s", show(*done), show(*total), show(rate as u64));
+                    notice!("{what} {}/{} ({percent} %), {}/s", show(*done), show(*total), show(rate as u64));
                 }
-                None => eprintln!("{what} {done}, {rate:.0}/s"),
+                None => notice!("{what} {done}, {rate:.0}/s"),
             }
         }
     }

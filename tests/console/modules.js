@@ -331,5 +331,12 @@ url: http://h:1/x#y
   same("and deleted last", names(written(units.map(came))), ["a", "b", "Namespace", "Partition"])
   const tombstone = { path: "/resources/internal/v1/Tombstone/default/default/t", after: artist.state }
   same("tombstones are the store's", undo.operations([tombstone]).list, [])
+  const unitOf = (kind, partition) => ({
+    path: `/resources/tenancy/v2beta1/${kind}/${partition}/~/default`,
+    after: unit(kind).state,
+  })
+  const all = [unitOf("Partition", "~"), unitOf("Namespace", "default"), unitOf("Namespace", "east")]
+  const { list: removed, skipped: kept } = undo.operations(all)
+  same("the units that the store always has stay", [removed.length, kept.length], [1, 2])
   return wrong
 })()

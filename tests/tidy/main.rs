@@ -149,6 +149,12 @@ const VIOLATIONS: &[(&str, &str, Option<&str>)] = &[
     ("src/types/x.rs", "//! Head.\nuse rand::Rng;\n", Some("types must not name rand")),
     ("src/fsm/tests/x.rs", "//! Head.\nuse std::collections::HashMap;\n", None),
     ("src/fsm/x.rs", "//! Head.\n#[cfg(test)]\nmod tests {\n    use std::collections::HashMap;\n}\n", None),
+    // Output of commands
+    ("src/cli/x.rs", "//! Head.\nfn f() { eprintln!(\"x\"); }\n", Some("eprintln! panics if nobody reads")),
+    ("src/load/x.rs", "//! Head.\nfn f() { println!(\"x\"); }\n", Some("println! panics if nobody reads")),
+    ("src/cli/x.rs", "//! Head.\nfn f() { print(1); notice!(\"x\"); }\n", None),
+    ("src/cli/x/tests.rs", "fn f() { eprintln!(\"x\"); }\n", None),
+    ("src/node/x.rs", "//! Head.\nfn f() { eprintln!(\"x\"); }\n", None),
     // Heads and lengths
     ("src/node/x.rs", "use crate::types::Put;\n", Some("has no //! head")),
     ("src/node/tests.rs", "use super::*;\n", None),

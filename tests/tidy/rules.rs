@@ -103,6 +103,12 @@ const NONDETERMINISTIC: &[(&str, &[&str])] = &[
     ("fsm", &["SystemTime", "Instant", "HashMap", "HashSet", "rand", "tokio", "async", "thread_rng", "env"]),
 ];
 
+/// Crates with commands. They print with `notice!` of `terminal` and with `writeln!`: the macros in
+/// [`PANICKING`] end the command if nobody reads its output.
+const COMMANDS: &[&str] = &["cli", "load", "terminal"];
+
+const PANICKING: &[&str] = &["eprintln", "eprint", "println", "print"];
+
 /// Folders that no text of the project may name: they exist only on some machines.
 const MACHINE_FOLDERS: &[&str] = &["/home/", "/root/", "/work/", "/Users/", "/tmp/wt"];
 
@@ -138,6 +144,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
         faces(source, &mut add);
         owned_crates(source, &mut add);
         determinism(source, &mut add);
+        output(source, &mut add);
         head(source, &mut add);
         length(source, &mut add);
         comments(source, &mut add);
@@ -265,6 +272,18 @@ fn determinism(source: &Source, add: &mut impl FnMut(usize, String)) {
     for name in *forbidden {
         if let Some((at, _)) = names(&code, name).next() {
             add(line_of(&code, at), format!("{module} must not name {name}: replicas must come to the same result"));
+        }
+    }
+}
+
+fn output(source: &Source, add: &mut impl FnMut(usize, String)) {
+    if source.is_test() || !source.module().is_some_and(|module| COMMANDS.contains(&module)) {
+        return;
+    }
+    let code = source.code();
+    for name in PANICKING {
+        for (at, _) in names(&code, name).filter(|(at, _)| code[at + name.len()..].starts_with('!')) {
+            add(line_of(&code, at), format!("{name}! panics if nobody reads: use notice! or writeln!"));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::Value;
 
 use crate::error::CliError;
+use crate::notice;
 use crate::output::{WriteOut, print_json, print_table};
 
 /// Prints `rows` as lines or, below `header`, as a table. As JSON, prints `answer` unchanged.
@@ -58,7 +59,7 @@ pub(super) fn services(answer: &Value, write_out: WriteOut) -> Result<(), CliErr
 
 pub(super) fn instances(answer: &Value, name: &str, write_out: WriteOut) -> Result<(), CliError> {
     if list(answer).is_empty() && write_out != WriteOut::Json {
-        eprintln!("no instance of {name} is registered that is as you asked; `headwater services` lists the services");
+        notice!("no instance of {name} is registered that is as you asked; `headwater services` lists the services");
     }
     let rows = list(answer).iter().map(instance_row).collect();
     let header = ["INSTANCE", "STATUS", "NODE", "ADDRESS", "TAGS", "CHECKS"];

@@ -1,12 +1,15 @@
 //! `headwater commit`: changes entities of any face at one index, all or nothing.
 
+mod answer;
+mod condition;
 mod document;
 
-use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::Write;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+pub(super) use answer::as_json;
+use answer::as_text;
+pub(super) use condition::Failed;
 
 use crate::ClientArgs;
 use crate::Freshness;
@@ -17,7 +20,6 @@ use crate::resource::Catalogue;
 use crate::resource::manifest::{self, Location, Problem, documents};
 use headwater_client::{CallError, CommitError, CommitTimeouts};
 use headwater_proto::pb::headwater_v1 as pb;
-use headwater_proto::pb::headwater_v1::operation_result::Result as Wire;
 
 /// Time after which an unanswered commit is not sent again, unless `--timeout` is longer.
 const TOTAL_MAX: Duration = Duration::from_secs(30);
@@ -59,15 +61,16 @@ pub(super) async fn run(args: CommitArgs, cluster: &Cluster, client: &ClientArgs
     if let Some(key) = args.idempotency_key {
         request.idempotency_key = key.into();
     }
-    let done = send(request, cluster, client).await.map_err(|error| explain(error, &source.name, &parts))?;
-    print(&done, client)
+    let wanted = request.conditions.clone();
+    let done = send(request, cluster, client).await;
+    let done = done.map_err(|error| explain(error, &source.name, &parts, &wanted))?;
+    print(&mut std::io::stdout().lock(), &done, client)
 }
 
 /// Prints the answer of a commit.
-pub(super) fn print(done: &pb::CommitResponse, client: &ClientArgs) -> Result<(), CliError> {
-    let mut out = std::io::stdout().lock();
+pub(super) fn print(out: &mut impl Write, done: &pb::CommitResponse, client: &ClientArgs) -> Result<(), CliError> {
     match client.write_out {
-        WriteOut::Json => print_json(&mut out, &as_json(done)),
+        WriteOut::Json => print_json(out, &as_json(done)),
         WriteOut::Simple | WriteOut::Table => Ok(out.write_all(as_text(done).as_bytes())?),
     }
 }
@@ -83,18 +86,27 @@ pub(super) async fn send(
     cluster.endpoints().commit(request, timeouts).await
 }
 
-/// The error of a commit that was read from `file`. A refusal that names a condition or operation
-/// gets its line and column.
-fn explain(error: CommitError, file: &str, [conditions, operations]: &[Vec<Location>; 2]) -> CliError {
+/// The error of a commit that was read from `file` and has the conditions `wanted`. A refusal that
+/// names a condition or operation gets its line and column.
+fn explain(
+    error: CommitError,
+    file: &str,
+    [conditions, operations]: &[Vec<Location>; 2],
+    wanted: &[pb::Condition],
+) -> CliError {
     match error {
         CommitError::Refused { endpoint, status } => {
             let number = |name: &str| status.metadata().get(name)?.to_str().ok()?.parse::<usize>().ok();
             let place = number("headwater-condition")
                 .and_then(|number| conditions.get(number))
                 .or_else(|| number("headwater-operation").and_then(|number| operations.get(number)));
+            let text = match Failed::of(&status, wanted) {
+                Some(failed) => format!("conditions[{}]: {}", failed.number, failed.text()),
+                None => status.message().to_owned(),
+            };
             match place {
                 Some(Location { line, column }) => {
-                    CliError::Finding(format!("{file}:{line}:{column}: {}\nnothing was changed", status.message()))
+                    CliError::Finding(format!("{file}:{line}:{column}: {text}\nnothing was changed"))
                 }
                 None => refused(CommitError::Refused { endpoint, status }),
             }
@@ -119,40 +131,4 @@ pub(super) fn refused(error: CommitError) -> CliError {
 /// An idempotency key as `--idempotency-key` takes it; `of your own` if it is not UTF-8.
 fn shown_key(key: &[u8]) -> String {
     std::str::from_utf8(key).map_or_else(|_| "of your own".to_owned(), ToOwned::to_owned)
-}
-
-fn as_text(done: &pb::CommitResponse) -> String {
-    let mut out = String::new();
-    let before = if done.done_before { " (done before)" } else { "" };
-    writeln!(out, "index {}, revision {}{before}", done.index, done.revision).expect("a string takes what is written");
-    for (number, result) in done.results.iter().enumerate() {
-        let text = match &result.result {
-            Some(Wire::Put(_)) => "put".to_owned(),
-            Some(Wire::DeleteRange(deleted)) => format!("{} deleted", deleted.deleted),
-            Some(Wire::GrantLease(lease)) => format!("lease {:x}, {} s", lease.id, lease.ttl),
-            Some(Wire::RevokeLease(_)) => "lease revoked".to_owned(),
-            Some(Wire::WriteResource(written)) => resource(written.resource.as_ref()),
-            Some(Wire::WriteResourceStatus(written)) => resource(written.resource.as_ref()),
-            Some(Wire::DeleteResource(_)) => "resource deleted".to_owned(),
-            Some(Wire::Register(_)) => "registered".to_owned(),
-            Some(Wire::Deregister(_)) => "deregistered".to_owned(),
-            Some(Wire::CreateSession(session)) => format!("session {}", session.id),
-            Some(Wire::DestroySession(_)) => "session destroyed".to_owned(),
-            Some(Wire::ConsulKv(_)) => "done".to_owned(),
-            None => "done".to_owned(),
-        };
-        writeln!(out, "operations[{number}]: {text}").expect("a string takes what is written");
-    }
-    out
-}
-
-fn resource(written: Option<&headwater_proto::pb::pbresource::Resource>) -> String {
-    let Some(written) = written else { return "resource written".to_owned() };
-    let id = written.id.clone().unwrap_or_default();
-    format!("{} {} version {}", id.r#type.map(|it| it.kind).unwrap_or_default(), id.name, written.version)
-}
-
-fn as_json(done: &pb::CommitResponse) -> Value {
-    let lines: Vec<String> = as_text(done).lines().skip(1).map(ToOwned::to_owned).collect();
-    json!({"index": done.index, "revision": done.revision, "done_before": done.done_before, "results": lines})
 }

@@ -1,5 +1,6 @@
 //! `headwater load`: writes a data set, many puts in flight, through any endpoint that answers.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -76,11 +77,13 @@ pub(crate) async fn run(args: LoadArgs, cluster: &Cluster, client: &ClientArgs) 
     match client.write_out {
         WriteOut::Json => output::print_json(&mut std::io::stdout().lock(), &summary),
         WriteOut::Simple | WriteOut::Table => {
-            println!(
+            writeln!(
+                std::io::stdout(),
                 "loaded {keys} keys in {seconds:.1} s ({:.0}/s), now at revision {revision}; {} lines left out, \
                  {repeated_puts} puts repeated",
-                summary.keys_per_second, data.skipped
-            );
+                summary.keys_per_second,
+                data.skipped
+            )?;
             Ok(())
         }
     }

@@ -6,25 +6,29 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use prost::Message;
 use serde_json::json;
 
 use super::point::{When, parse_when};
+use super::refusal::{interval_error, stream_error};
 use super::render::{Style, change_json, data_of, lines, print_change};
-use super::{recursive, store, stream_error};
+use super::{WHEN_HELP, recursive, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
-use crate::entity::Types;
+use crate::entity::{Types, name};
 use crate::error::CliError;
 use crate::output::{WriteOut, print_json};
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
+use headwater_proto::pb::mvccpb;
 
 /// Print the differences between two points of the history
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = WHEN_HELP)]
 pub(crate) struct DiffArgs {
     /// Path to compare, with everything below it; all of the store without it
     target: Option<String>,
-    /// The old point: 10m, '5m ago', a log index, or a date in UTC
+    /// The old point, such as 10m
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     from: When,
     /// The new point
@@ -42,13 +46,14 @@ pub(crate) async fn run(args: DiffArgs, cluster: &Cluster, client: &ClientArgs) 
         to: args.to.point(),
         ..Default::default()
     };
-    let Differences { changes, types, .. } = differences(request, cluster).await?;
+    let found = differences(request, cluster).await.map_err(|error| interval_error(error, "--from", "--to"))?;
+    let Differences { changes, types, reached, epoch } = found;
     let style = Style::of_stdout(true);
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match client.write_out {
         WriteOut::Json => {
             let changes: Vec<_> = changes.iter().map(|change| change_json(change, &types)).collect();
-            print_json(&mut out, &json!({ "changes": changes }))?;
+            print_json(&mut out, &json!({"index": reached, "epoch": epoch, "changes": changes}))?;
         }
         WriteOut::Simple | WriteOut::Table => {
             for change in &changes {
@@ -98,24 +103,34 @@ fn fold(folded: &mut BTreeMap<String, pb::EntityChange>, change: pb::EntityChang
     }
 }
 
-/// Sets the kind of a folded change by its two states. `None` if both look the same, or there is
-/// neither.
+/// Sets the kind of a folded change by its two states. `None` if both are the same to people, or
+/// there is neither.
 fn settle(change: pb::EntityChange, types: &Types) -> Option<pb::EntityChange> {
     let kind = match (&change.before, &change.after) {
         (None, None) => return None,
         (None, Some(_)) => Kind::Created,
         (Some(_), None) => Kind::Removed,
-        (Some(before), Some(after)) if lines(before, types) == lines(after, types) => return None,
+        (Some(before), Some(after)) if is_same(before, after, types) => return None,
         (Some(_), Some(_)) => Kind::Updated,
     };
     Some(pb::EntityChange { kind: kind.into(), ..change })
 }
 
+/// Whether both states have the same lines; of keys, the same value.
+fn is_same(before: &pb::Entity, after: &pb::Entity, types: &Types) -> bool {
+    let value = |entity: &pb::Entity| {
+        let data = entity.data.as_ref().filter(|data| name(data) == "mvccpb.KeyValue")?;
+        mvccpb::KeyValue::decode(&data.value[..]).ok().map(|kv| kv.value)
+    };
+    match (value(before), value(after)) {
+        (Some(before), Some(after)) => before == after,
+        _ => lines(before, types) == lines(after, types),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headwater_proto::pb::mvccpb;
-    use prost::Message;
 
     fn key(value: &str) -> Option<pb::Entity> {
         let kv = mvccpb::KeyValue { value: value.to_owned().into(), ..Default::default() };
@@ -139,5 +154,9 @@ mod tests {
         assert_eq!(kind(&[(key("1"), key("2")), (key("2"), key("3"))]), Some(Kind::Updated));
         assert_eq!(kind(&[(key("1"), key("2")), (key("2"), key("1"))]), None);
         assert_eq!(kind(&[(None, key("1")), (key("1"), None)]), None);
+        // The lines are the same, the bytes are not.
+        for (before, after) in [("1", "1\n"), ("{}", "{ }")] {
+            assert_eq!(kind(&[(key(before), key(after))]), Some(Kind::Updated), "{after:?}");
+        }
     }
 }

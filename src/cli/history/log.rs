@@ -5,12 +5,14 @@ use std::io::Write;
 use tonic::Code;
 
 use super::point::{When, parse_when};
+use super::refusal::{interval_error, read_error, stream_error};
 use super::render::{Style, command_json, data_of, print_changes, print_command};
-use super::{recursive, store, stream_error};
+use super::{recursive, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::entity::Types;
 use crate::error::CliError;
+use crate::notice;
 use crate::output::{WriteOut, print_json};
 use headwater_proto::pb::headwater_v1 as pb;
 
@@ -18,21 +20,24 @@ use headwater_proto::pb::headwater_v1 as pb;
 pub(crate) struct HistoryArgs {
     /// Path whose changes are printed, with everything below it; all of the store without it
     target: Option<String>,
-    /// Only changes since then: 10m, '5m ago', a log index, or a date in UTC
+    /// Only changes since then, such as '5m ago'
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     since: Option<When>,
+    /// Only changes until then
+    #[arg(long, value_name = "WHEN", value_parser = parse_when, conflicts_with = "follow")]
+    until: Option<When>,
     /// Print new changes as they happen; with --since, first those since then, the oldest first
     #[arg(long, short)]
     follow: bool,
     /// Print changes line by line
     #[arg(long, short)]
     patch: bool,
-    /// Only changes through this face: etcd, etcd-early, resource, consul, store, headwater, node;
-    /// may be given several times
-    #[arg(long = "face", value_name = "FACE")]
+    /// Only changes through these faces: etcd, etcd-early, resource, consul, store, headwater,
+    /// node; repeated, or with commas
+    #[arg(long = "face", value_name = "FACE", value_delimiter = ',')]
     faces: Vec<String>,
-    /// Most commands to print [default: all]
-    #[arg(long, short = 'n', default_value_t = 0, hide_default_value = true, value_name = "COUNT")]
+    /// Most commands to print; 0 prints all
+    #[arg(long, short = 'n', default_value_t = 0, value_name = "COUNT")]
     limit: u64,
 }
 
@@ -51,28 +56,41 @@ pub(crate) async fn run(args: HistoryArgs, cluster: &Cluster, client: &ClientArg
         true => request.from = since,
         false => {
             request.direction = pb::Direction::Backward.into();
+            request.from = args.until.and_then(When::point);
             request.to = since;
         }
     }
     let style = Style::of_stdout(args.patch);
     match print(&request, cluster, client.write_out, style).await {
+        Ok(Printed { oldest, is_all: true }) if request.to.is_none() && !request.live && oldest > 0 => {
+            notice!("older changes are not kept: the history begins after #{oldest}");
+            Ok(())
+        }
         // What is kept is younger: print all of it, and say so.
         Err(CliError::StreamRefused(status))
             if status.code() == Code::FailedPrecondition && request.to.is_some() && !request.live =>
         {
-            eprintln!("{}; what is kept is printed", status.message());
+            notice!("{}; what is kept is printed", status.message());
             let all = pb::HistoryRequest { to: None, ..request };
-            print(&all, cluster, client.write_out, style).await
+            print(&all, cluster, client.write_out, style).await.map(drop)
         }
-        done => done,
+        done => done.map(drop).map_err(|error| interval_error(error, "--since", "--until")),
     }
 }
 
 /// The newest point of the history. Only changes after it are new.
 async fn now(cluster: &Cluster) -> Result<Option<pb::Point>, CliError> {
     let read = pb::ReadRequest { targets: vec!["/cluster".to_owned()], ..Default::default() };
-    let read = store(cluster).read(read).await?;
+    let read = store(cluster).read(read).await.map_err(read_error)?;
     Ok(Some(pb::Point { point: Some(pb::point::Point::Index(read.index)), epoch: read.epoch }))
+}
+
+/// What was printed of a history.
+struct Printed {
+    /// The oldest log index whose state is kept.
+    oldest: u64,
+    /// Whether the history ended, and not the number of commands that were asked for.
+    is_all: bool,
 }
 
 async fn print(
@@ -80,7 +98,8 @@ async fn print(
     cluster: &Cluster,
     format: WriteOut,
     style: Style,
-) -> Result<(), CliError> {
+) -> Result<Printed, CliError> {
+    let (mut oldest, mut count) = (0, 0u64);
     let mut history = store(cluster).history(request.clone());
     // The command whose first part was printed.
     let mut begun = None;
@@ -88,9 +107,15 @@ async fn print(
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     while let Some(message) = history.next().await.map_err(stream_error)? {
         types.learn(message.commands.iter().flat_map(data_of), cluster).await;
+        oldest = message.oldest;
         for command in &message.commands {
+            count += u64::from(!command.continued);
             match format {
-                WriteOut::Json => print_json(&mut out, &command_json(command, &types))?,
+                WriteOut::Json => {
+                    let mut object = command_json(command, &types);
+                    object["epoch"] = message.epoch.as_str().into();
+                    print_json(&mut out, &object)?;
+                }
                 WriteOut::Simple | WriteOut::Table if begun == Some(command.index) => {
                     print_changes(&mut out, command, &types, style)?;
                 }
@@ -100,5 +125,5 @@ async fn print(
         }
         out.flush()?;
     }
-    Ok(())
+    Ok(Printed { oldest, is_all: request.limit == 0 || count < request.limit })
 }

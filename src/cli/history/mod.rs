@@ -8,24 +8,31 @@ pub(super) mod diff;
 pub(super) mod log;
 mod patch;
 mod point;
+mod preview;
+mod refusal;
 mod render;
 pub(super) mod show;
 pub(super) mod undo;
 
-use tonic::Status;
+pub(super) use point::WHEN_HELP;
 
 use super::connect::Cluster;
 use super::error::CliError;
 use headwater_client::Store;
+use headwater_proto::pb::headwater_v1 as pb;
 
 /// The store's API at the user's endpoints.
 fn store(cluster: &Cluster) -> Store {
     Store::new(cluster.endpoints().clone(), cluster.timeout())
 }
 
-/// The error of a stream of changes that a server refused or ended.
-fn stream_error(status: Status) -> CliError {
-    CliError::StreamRefused(Box::new(status))
+/// The text for a time before the first change of the store, at which nothing existed.
+async fn no_history_before(cluster: &Cluster) -> Result<String, CliError> {
+    let request = pb::HistoryRequest { limit: 1, paths_only: true, ..Default::default() };
+    let first = store(cluster).history(request).next().await.map_err(refusal::stream_error)?;
+    let first = first.and_then(|message| message.commands.into_iter().next());
+    let date = first.map(|command| point::time_text(command.unix_ms)).filter(|date| !date.is_empty());
+    Ok(format!("the store has no history before {}", date.as_deref().unwrap_or("that time")))
 }
 
 /// `target` with everything below it; `None` is the whole store. A target with options (`?`) stays

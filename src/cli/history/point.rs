@@ -5,6 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::output::human_date;
 use headwater_proto::pb::headwater_v1 as pb;
 
+/// The forms of a point, for the help of commands.
+pub(crate) const WHEN_HELP: &str = "\
+WHEN is now, a log index (57 or #57), a time ago (10m, 1h30m, '5m ago'), or a date in UTC (2026-11-26, \
+2026-11-26T14:00, 2026-11-26T14:00:00Z).";
+
 /// A point of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
@@ -18,6 +23,14 @@ pub(super) enum When {
 }
 
 impl When {
+    /// Whether it is a time in the past, and no log index.
+    pub(super) fn is_time(self) -> bool {
+        match self {
+            Self::Now | Self::Index(_) => false,
+            Self::Ago(_) | Self::UnixMs(_) => true,
+        }
+    }
+
     /// The point as the API of the store takes it; `None` for now.
     pub(super) fn point(self) -> Option<pb::Point> {
         let point = match self {
@@ -34,7 +47,7 @@ fn unix_ms(time: SystemTime) -> i64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Reads a point: `now`, `57`, `10m`, `5m ago`, `2026-11-26T14:00:00Z`.
+/// Reads a point: `now`, `57`, `#57`, `10m`, `5m ago`, `2026-11-26`, `2026-11-26T14:00:00Z`.
 ///
 /// # Errors
 ///
@@ -44,7 +57,7 @@ pub(super) fn parse_when(text: &str) -> Result<When, String> {
     if text == "now" {
         return Ok(When::Now);
     }
-    if let Ok(index) = text.parse() {
+    if let Ok(index) = text.strip_prefix('#').unwrap_or(text).parse() {
         return Ok(When::Index(index));
     }
     if let Ok(ago) = humantime::parse_duration(text.trim_end_matches("ago").trim()) {
@@ -53,12 +66,25 @@ pub(super) fn parse_when(text: &str) -> Result<When, String> {
             None => Err("that is before any clock began".to_owned()),
         };
     }
-    match humantime::parse_rfc3339_weak(text) {
-        Ok(time) => Ok(When::UnixMs(unix_ms(time))),
-        Err(_) => Err("write now, a log index, a time ago (10m, '5m ago') or a date in UTC \
-                       (2026-11-26T14:00:00Z)"
+    match date(text) {
+        Some(time) => Ok(When::UnixMs(unix_ms(time))),
+        None => Err("write now, a log index (57 or #57), a time ago (10m, '5m ago') or a date in UTC \
+                     (2026-11-26, 2026-11-26T14:00, 2026-11-26T14:00:00Z)"
             .to_owned()),
     }
+}
+
+/// A date in UTC. A missing time of day, or missing seconds, are zero; the `Z` may be missing, too.
+fn date(text: &str) -> Option<SystemTime> {
+    const DAY: usize = "2026-11-26".len();
+    const MINUTE: usize = "2026-11-26T14:00".len();
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let whole = match text.len() {
+        DAY => format!("{text}T00:00:00"),
+        MINUTE => format!("{text}:00"),
+        _ => text.to_owned(),
+    };
+    humantime::parse_rfc3339_weak(&whole).ok()
 }
 
 /// A time, in milliseconds since the Unix epoch, for people, in UTC. Empty if it is 0 or negative,
@@ -79,15 +105,22 @@ mod tests {
         for (text, wanted) in [
             ("now", When::Now),
             ("57", When::Index(57)),
+            ("#57", When::Index(57)),
             ("10m", When::Ago(Duration::from_secs(600))),
             ("5m ago", When::Ago(Duration::from_secs(300))),
             ("1h 30m ago", When::Ago(Duration::from_secs(5400))),
+            ("1h30m", When::Ago(Duration::from_secs(5400))),
             ("1970-01-01T00:00:01Z", When::UnixMs(1000)),
             ("1970-01-01 00:00:01", When::UnixMs(1000)),
+            ("1970-01-01T00:00:01.001Z", When::UnixMs(1001)),
+            ("1970-01-02", When::UnixMs(86_400_000)),
+            ("1970-01-01T00:01", When::UnixMs(60_000)),
+            ("1970-01-01 00:01Z", When::UnixMs(60_000)),
         ] {
             assert_eq!(parse_when(text), Ok(wanted), "{text}");
         }
-        for text in ["", "yesterday", "-5", "5", "10", "m ago", "2026-13-01"] {
+        for text in ["", "yesterday", "-5", "5", "10", "m ago", "#", "#x", "2026-13-01", "2026-11-26T1", "2026-11-2ä"]
+        {
             assert_eq!(parse_when(text).is_ok(), text.parse::<u64>().is_ok(), "{text}");
         }
     }

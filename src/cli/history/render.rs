@@ -14,16 +14,20 @@ use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
 use headwater_proto::pb::{etcdserverpb, mvccpb, pbservice};
 
+/// Beginning of the full names of the messages of the catalog.
+const CATALOG: &str = "hashicorp.consul.internal.service.";
 /// Number of bytes on one line, in hexadecimal, of a value that is no text.
 const HEX_LINE_BYTES: usize = 32;
-/// Longest value on one line on a terminal, characters.
+/// Longest path or state on one line on a terminal, characters. Longer ones are cut.
 const TERMINAL_CHARS_MAX: usize = 100;
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {
-    /// Whether to use colours and to cut long values.
-    pub(super) is_terminal: bool,
+    /// Whether to use colours.
+    pub(super) has_colours: bool,
+    /// Whether to cut long paths and states that stand on one line.
+    pub(super) is_cut: bool,
     /// Whether changes are shown line by line.
     pub(super) is_patch: bool,
 }
@@ -38,16 +42,17 @@ enum Colour {
 }
 
 impl Style {
-    /// The style for standard output: `is_terminal` if it is a terminal, unless `NO_COLOR` is set
-    /// and not empty.
+    /// The style for standard output. On a terminal long lines are cut, and have colours unless
+    /// `NO_COLOR` is set and not empty.
     pub(super) fn of_stdout(is_patch: bool) -> Self {
         use std::io::IsTerminal;
         let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { is_terminal: std::io::stdout().is_terminal() && !wants_none, is_patch }
+        let is_terminal = std::io::stdout().is_terminal();
+        Self { has_colours: is_terminal && !wants_none, is_cut: is_terminal, is_patch }
     }
 
     fn paint(self, colour: Colour, text: &str) -> String {
-        if !self.is_terminal {
+        if !self.has_colours {
             return text.to_owned();
         }
         let code = match colour {
@@ -59,12 +64,18 @@ impl Style {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    fn cut(self, text: String) -> String {
-        if !self.is_terminal || text.chars().count() <= TERMINAL_CHARS_MAX {
-            return text;
+    /// A path or a state as it stands on one line.
+    fn cut(self, text: &str) -> String {
+        match text.char_indices().nth(TERMINAL_CHARS_MAX) {
+            Some((end, _)) if self.is_cut => format!("{}… ({} characters)", &text[..end], text.chars().count()),
+            Some(_) | None => text.to_owned(),
         }
-        let kept: String = text.chars().take(TERMINAL_CHARS_MAX).collect();
-        format!("{kept}… ({} characters)", text.chars().count())
+    }
+
+    /// The path of an entity and its state, on one line.
+    pub(super) fn path_and_state(self, entity: &pb::Entity, types: &Types) -> String {
+        let text = format!("{}  {}", self.cut(&entity.path), self.cut(&line(entity, types)));
+        text.trim_end().to_owned()
     }
 }
 
@@ -121,7 +132,7 @@ fn instance_line(instance: &pbservice::CheckServiceNode) -> String {
 }
 
 /// The state of an entity as lines: a value by its lines, JSON with indentation, other bytes in
-/// hexadecimal. Empty without data.
+/// hexadecimal. Nodes and instances are without log indexes and empty parts. Empty without data.
 pub(super) fn lines(entity: &pb::Entity, types: &Types) -> Vec<String> {
     let Some(data) = &entity.data else { return Vec::new() };
     let by_lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
@@ -129,6 +140,9 @@ pub(super) fn lines(entity: &pb::Entity, types: &Types) -> Vec<String> {
         let mut json = data_as_json(data, types);
         if let Some(fields) = json.as_object_mut() {
             fields.remove("@type");
+        }
+        if name(data).starts_with(CATALOG) {
+            prune(&mut json);
         }
         return by_lines(&serde_json::to_string_pretty(&json).unwrap_or_default());
     }
@@ -141,6 +155,20 @@ pub(super) fn lines(entity: &pb::Entity, types: &Types) -> Vec<String> {
             Ok(_) | Err(_) => by_lines(text),
         },
         None => kv.value.chunks(HEX_LINE_BYTES).map(hex).collect(),
+    }
+}
+
+/// Removes the members `RaftIndex` and those that are empty, at any depth: a message of the catalog
+/// has dozens of them.
+fn prune(json: &mut Value) {
+    match json {
+        Value::Object(fields) => {
+            fields.remove("RaftIndex");
+            fields.values_mut().for_each(prune);
+            fields.retain(|_, value| !value.as_object().is_some_and(serde_json::Map::is_empty));
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -218,13 +246,13 @@ pub(super) fn print_change(
         }
         return Ok(());
     }
-    let shown = |entity: &pb::Entity| style.cut(line(entity, types));
+    let shown = |entity: &pb::Entity| style.cut(&line(entity, types));
     let states = match (&change.before, &change.after) {
         (Some(before), Some(after)) => format!("{} -> {}", shown(before), shown(after)),
         (Some(only), None) | (None, Some(only)) => shown(only),
         (None, None) => String::new(),
     };
-    let text = format!("{sign} {}  {states}", change.path);
+    let text = format!("{sign} {}  {states}", style.cut(&change.path));
     Ok(writeln!(out, "  {}{reason}", style.paint(colour, text.trim_end()))?)
 }
 
@@ -269,8 +297,9 @@ pub(super) fn data_of(command: &pb::CommandChanges) -> impl Iterator<Item = &pro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_proto::pb::pbcommon;
 
-    const PLAIN: Style = Style { is_terminal: false, is_patch: false };
+    const PLAIN: Style = Style { has_colours: false, is_cut: false, is_patch: false };
 
     fn key(value: &[u8]) -> pb::Entity {
         let kv = mvccpb::KeyValue { value: value.to_vec().into(), ..Default::default() };
@@ -345,10 +374,36 @@ mod tests {
     }
 
     #[test]
+    fn instances_are_told_without_indexes_and_empty_parts() {
+        let instance = |index| pbservice::CheckServiceNode {
+            service: Some(pbservice::NodeService {
+                port: 80,
+                proxy: Some(Default::default()),
+                enterprise_meta: Some(Default::default()),
+                raft_index: Some(pbcommon::RaftIndex { create_index: 1, modify_index: index }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let told = |index| {
+            let type_url = format!("type.googleapis.com/{CATALOG}CheckServiceNode");
+            let data = Some(prost_types::Any { type_url, value: instance(index).encode_to_vec() });
+            lines(&pb::Entity { data, ..Default::default() }, &Types::new())
+        };
+        assert_eq!(told(7).concat().replace(' ', ""), r#"{"Service":{"Port":80}}"#);
+        assert_eq!(told(7), told(8));
+    }
+
+    #[test]
     fn people_see_colours_and_short_lines() {
-        let style = Style { is_terminal: true, is_patch: false };
+        let style = Style { has_colours: true, is_cut: true, is_patch: false };
         let long = printed(update(b"1", &[b'x'; 200]), style);
         assert!(long.contains("\x1b[33m~ /kv/a") && long.contains("… (200 characters)"), "{long}");
+        let pale = Style { has_colours: false, ..style };
+        let path = pb::Entity { path: format!("/kv/{}", "ä".repeat(300)), ..key(b"1") };
+        let wanted = format!("/kv/{}… (304 characters)  1", "ä".repeat(96));
+        assert_eq!(pale.path_and_state(&path, &Types::new()), wanted);
+        assert_eq!(PLAIN.path_and_state(&path, &Types::new()), format!("{}  1", path.path));
         assert!(!printed(update(b"1", &[b'x'; 200]), PLAIN).contains('…'));
     }
 

@@ -5,26 +5,33 @@
 //! statuses of resources stay as they are, and so do nodes that were registered since.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use prost::Message;
 
 use super::diff::{Differences, differences};
 use super::point::{When, parse_when};
-use super::render::{Style, print_change};
-use super::{recursive, store};
+use super::preview::{Preview, unseen_error};
+use super::refusal::read_error;
+use super::{WHEN_HELP, no_history_before, recursive, store};
 use crate::ClientArgs;
 use crate::commit;
 use crate::connect::Cluster;
 use crate::entity::name;
 use crate::error::CliError;
+use crate::notice;
+use crate::output::{WriteOut, print_json};
+use headwater_client::CommitError;
 use headwater_proto::pb::etcdserverpb as etcd;
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
 use headwater_proto::pb::headwater_v1::operation::Operation as Op;
 use headwater_proto::pb::{mvccpb, pbresource, pbservice};
-use headwater_types::limits::TXN_OPS_MAX;
+use headwater_types::limits::{TXN_OPS_MAX, TXN_OPS_SET_MAX};
 
+/// Units that the store has from its first command on, and never removes.
+const DEFAULT_UNITS: [&str; 2] =
+    ["/resources/tenancy/v2beta1/Partition/~/~/default", "/resources/tenancy/v2beta1/Namespace/default/~/default"];
 /// Targets in one request of the store.
 const TARGETS_MAX: usize = 64;
 
@@ -34,10 +41,11 @@ const TARGETS_MAX: usize = 64;
 /// of it has changed meanwhile. Keys lose their leases, unless they still have the same one;
 /// leases, members and statuses of resources stay as they are.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = WHEN_HELP)]
 pub(crate) struct UndoArgs {
     /// Path to set back, with everything below it
     target: String,
-    /// The state to go back to: 10m, '5m ago', a log index, or a date in UTC
+    /// The state to go back to, such as 10m
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     to: When,
     /// Do not ask
@@ -49,30 +57,24 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     if args.to == When::Now {
         return Err(CliError::Usage("--to now: that is the state already".to_owned()));
     }
+    let is_json = client.write_out == WriteOut::Json;
+    if is_json && !args.yes {
+        return Err(CliError::Usage("-w json does not ask: confirm with --yes".to_owned()));
+    }
     let target = recursive(Some(&args.target));
+    require_history(args.to, &target, cluster).await?;
     let request = pb::HistoryRequest { targets: vec![target.clone()], from: args.to.point(), ..Default::default() };
     let Differences { changes, types, reached, epoch } = differences(request, cluster).await?;
     let mut changes: Vec<_> = changes.into_iter().filter(differs).collect();
     put_in_order(&mut changes);
     let mut checks = checks_of_nodes(&changes, reached, cluster).await?;
     let mut unseen: Vec<String> = checks.keys().map(|node| format!("/nodes/{node}")).collect();
-    let mut out = std::io::stdout().lock();
     let (mut undone, mut left) = (Vec::new(), Vec::new());
     for change in changes {
         match undo(&change, &mut checks) {
             Ok(operation) => undone.push((reversed(change), operation)),
-            Err(why) => left.push(format!("left as it is: {}: {why}", change.path)),
+            Err(why) => left.push((change.path, why)),
         }
-    }
-    let style = Style::of_stdout(true);
-    for (change, _) in &undone {
-        print_change(&mut out, change, &types, style)?;
-    }
-    for line in &left {
-        writeln!(out, "{line}")?;
-    }
-    if undone.is_empty() {
-        return Ok(writeln!(out, "nothing to undo")?);
     }
     let paths: Vec<&str> = undone.iter().map(|(change, _)| change.path.as_str()).collect();
     unseen.retain(|node| !paths.contains(&node.as_str()));
@@ -81,34 +83,85 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
         operations: in_one(&undone),
         ..Default::default()
     };
-    let count = request.operations.len().max(request.conditions.len());
-    if count > TXN_OPS_MAX {
-        writeln!(
-            out,
-            "{count} operations in one commit: it is refused unless max-txn-ops, {TXN_OPS_MAX} by default, is as high; \
-             a smaller target is {}",
-            small_target(&paths, TXN_OPS_MAX)
-        )?;
+    let warning = too_many(&request, &paths)?;
+    let mut shown = nodes_that_return(&unseen, &undone);
+    shown.extend(undone.into_iter().map(|(change, _)| change));
+    let preview = Preview { changes: shown, left, types, epoch };
+    let mut out = std::io::stdout().lock();
+    if is_json && let Some(warning) = &warning {
+        notice!("{warning}");
+    }
+    if !is_json {
+        if let Some(warning) = &warning {
+            writeln!(out, "{warning}").map_err(unseen_error)?;
+        }
+        preview.print(&mut out).map_err(unseen_error)?;
+    }
+    if preview.changes.is_empty() {
+        return match is_json {
+            true => print_json(&mut out, &preview.as_json(None)),
+            false => Ok(writeln!(out, "nothing to undo")?),
+        };
     }
     if !args.yes {
-        confirm(&mut out, undone.len())?;
+        preview.confirm(&mut out).map_err(unseen_error)?;
     }
-    drop(out);
-    let done = commit::send(request, cluster, client).await.map_err(commit::refused)?;
-    commit::print(&done, client)
+    let wanted = request.conditions.clone();
+    let done = commit::send(request, cluster, client).await.map_err(|error| explain(error, &wanted))?;
+    match is_json {
+        true => print_json(&mut out, &preview.as_json(Some(&done))),
+        false => commit::print(&mut out, &done, client),
+    }
 }
 
-fn confirm(out: &mut impl Write, count: usize) -> Result<(), CliError> {
-    let refused = || CliError::Usage("nothing was changed: confirm with --yes, or on a terminal".to_owned());
-    if !std::io::stdin().is_terminal() {
-        return Err(refused());
+/// Refuses a time before the first change of the store: the undo would remove everything. The log
+/// index 0 says that on purpose.
+async fn require_history(at: When, target: &str, cluster: &Cluster) -> Result<(), CliError> {
+    if !at.is_time() {
+        return Ok(());
     }
-    let what = if count == 1 { "this change".to_owned() } else { format!("these {count} changes") };
-    write!(out, "make {what}? [y/N] ")?;
-    out.flush()?;
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    if matches!(line.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(refused()) }
+    // Leases and members of the past are expensive, and not always known. The node need not exist.
+    let target = if target.starts_with("/?") { "/nodes/n?children=false" } else { target };
+    let request =
+        pb::ReadRequest { targets: vec![target.to_owned()], at: at.point(), page_size: 1, ..Default::default() };
+    if store(cluster).read(request).await.map_err(read_error)?.index > 0 {
+        return Ok(());
+    }
+    Err(CliError::Finding(format!("{}; nothing was undone", no_history_before(cluster).await?)))
+}
+
+/// The line about a commit of more operations than members take by default. `None` if they take it.
+/// A setting of the members decides, which no API tells: so only a commit that is larger than the
+/// setting can be is not sent.
+fn too_many(request: &pb::CommitRequest, paths: &[&str]) -> Result<Option<String>, CliError> {
+    let count = request.operations.len().max(request.conditions.len());
+    if count <= TXN_OPS_MAX {
+        return Ok(None);
+    }
+    let max = if count > TXN_OPS_SET_MAX { TXN_OPS_SET_MAX } else { TXN_OPS_MAX };
+    let advice = match small_target(paths, max) {
+        Some(target) => format!("; a smaller target is {target}"),
+        None => String::new(),
+    };
+    if count > TXN_OPS_SET_MAX {
+        let text = format!("{count} operations are more than any commit takes, {max}{advice}; nothing was undone");
+        return Err(CliError::Finding(text));
+    }
+    Ok(Some(format!(
+        "{count} operations in one commit: it is refused unless max-txn-ops, {max} by default, is as high{advice}"
+    )))
+}
+
+/// The error of the commit, which has the conditions `wanted`. The user wrote none of them.
+fn explain(error: CommitError, wanted: &[pb::Condition]) -> CliError {
+    let failed = match &error {
+        CommitError::Refused { status, .. } => commit::Failed::of(status, wanted),
+        CommitError::Unreachable(_) | CommitError::Indeterminate { .. } => None,
+    };
+    match failed {
+        Some(failed) => CliError::Finding(format!("{}; nothing was undone; run it again", failed.change())),
+        None => commit::refused(error),
+    }
 }
 
 /// Whether the states differ in their `content`. Other differences cannot be undone.
@@ -145,16 +198,17 @@ fn content(data: &prost_types::Any) -> Vec<u8> {
     .unwrap_or_else(|_| data.value.clone())
 }
 
-/// The shortest path above the first of `paths` below which at most `max` of them lie; the first
-/// path itself if there is none. Empty without paths.
-fn small_target<'p>(paths: &[&'p str], max: usize) -> &'p str {
-    let Some(first) = paths.first() else { return "" };
-    let is_below = |path: &str, target: &str| {
-        path.strip_prefix(target).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let targets = first.match_indices('/').skip(1).map(|(end, _)| &first[..end]);
-    let mut small = targets.filter(|target| paths.iter().filter(|path| is_below(path, target)).count() <= max);
-    small.next().unwrap_or(first)
+/// The path at or below which most of `paths` lie, at least two and at most `max`; the shortest and
+/// first of several. `None` if there is none.
+fn small_target<'p>(paths: &[&'p str], max: usize) -> Option<&'p str> {
+    let mut below = BTreeMap::<&str, usize>::new();
+    for path in paths {
+        let ends = path.match_indices('/').skip(1).map(|(end, _)| end).chain([path.len()]);
+        ends.for_each(|end| *below.entry(&path[..end]).or_default() += 1);
+    }
+    let fitting = below.into_iter().filter(|(_, count)| (2..=max).contains(count));
+    // Of equals the last one is taken.
+    fitting.rev().max_by_key(|(_, count)| *count).map(|(path, _)| path)
 }
 
 /// The change that an undo of `change` makes: states swapped, kind inverted.
@@ -188,6 +242,24 @@ fn conditions(target: &str, paths: &[&str], outside: &[String], (index, epoch): 
 /// Checks of nodes, by the name that the node has in paths.
 type NodeChecks = BTreeMap<String, Vec<pbservice::HealthCheck>>;
 
+/// The nodes at `paths` as changes: each comes back with the first of its instances in `undone`.
+fn nodes_that_return(paths: &[String], undone: &[(pb::EntityChange, Op)]) -> Vec<pb::EntityChange> {
+    let of = |path: &String| {
+        let name = path.strip_prefix("/nodes/")?;
+        undone.iter().find_map(|(change, operation)| match operation {
+            Op::Register(pb::Register { node: Some(node), .. }) if change.path.split('/').nth(3) == Some(name) => {
+                let type_url = "type.googleapis.com/hashicorp.consul.internal.service.Node".to_owned();
+                let data = Some(prost_types::Any { type_url, value: node.encode_to_vec() });
+                let after = Some(pb::Entity { path: path.clone(), data, index: 0 });
+                let kind = Kind::Created.into();
+                Some(pb::EntityChange { path: path.clone(), kind, after, ..Default::default() })
+            }
+            _ => None,
+        })
+    };
+    paths.iter().filter_map(of).collect()
+}
+
 /// The checks of nodes to restore: of each node that an instance comes back to and that does not
 /// exist at `reached`. They are in the earlier states of the instances. A node that exists keeps
 /// its checks, and is left out.
@@ -200,9 +272,8 @@ async fn checks_of_nodes(
     for change in changes.iter().filter(|change| change.path.starts_with("/services/") && change.after.is_none()) {
         let instance = data(&change.before).and_then(|data| pbservice::CheckServiceNode::decode(data).ok());
         let checks = instance.into_iter().flat_map(|it| it.checks).filter(|check| check.service_id.is_empty());
-        let checks: Vec<_> = checks.collect();
-        if let (Some(node), false) = (change.path.split('/').nth(3), checks.is_empty()) {
-            found.insert(node.to_owned(), checks);
+        if let Some(node) = change.path.split('/').nth(3) {
+            found.insert(node.to_owned(), checks.collect());
         }
     }
     let targets: Vec<_> = found.keys().map(|node| format!("/nodes/{node}?children=false")).collect();
@@ -259,6 +330,7 @@ fn undo(change: &pb::EntityChange, checks: &mut NodeChecks) -> Result<Op, &'stat
             }
         }
         "resources" if part(2) == "internal" => Err("the store removes it by itself"),
+        "resources" if then.is_none() && DEFAULT_UNITS.contains(&change.path.as_str()) => Err("it is never removed"),
         "resources" => {
             let read = |data: Option<&[u8]>| data.map(pbresource::Resource::decode).transpose().map_err(|_| DAMAGED);
             match (read(then)?, read(now)?) {
@@ -458,6 +530,9 @@ mod tests {
         assert_eq!((register.checks.len(), register.skip_node_update), (1, true));
         let gone = (change("/services/new/n/i", instance("new"), None), gone);
         let back = (change("/services/old/n/i", None, instance("old")), back);
+        let node = nodes_that_return(&["/nodes/n".to_owned()], &[gone.clone(), back.clone()]);
+        assert!(matches!(&node[..], [node] if node.path == "/nodes/n" && node.kind() == Kind::Created), "{node:?}");
+        assert!(nodes_that_return(&["/nodes/m".to_owned()], std::slice::from_ref(&back)).is_empty());
         assert_eq!(in_one(&[gone.clone(), back]).len(), 1);
         assert_eq!(in_one(&[gone]).len(), 1);
     }
@@ -516,7 +591,8 @@ mod tests {
     #[test]
     fn what_stays_as_it_is_has_a_reason() {
         let tombstone = "/resources/internal/v1/Tombstone/default/default/t";
-        for path in ["/leases/0000000000000001", "/cluster/members/1", "/nodes/n", tombstone] {
+        let paths = ["/leases/0000000000000001", "/cluster/members/1", "/nodes/n", tombstone];
+        for path in paths.into_iter().chain(DEFAULT_UNITS) {
             assert!(undone(&change(path, None, key("1", 0))).is_err(), "{path}");
         }
     }
@@ -542,10 +618,24 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_that_no_member_takes_is_not_made() {
+        let of = |count| {
+            let request = pb::CommitRequest { operations: vec![Default::default(); count], ..Default::default() };
+            too_many(&request, &["/kv/a/1", "/kv/a/2", "/kv/b"]).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(TXN_OPS_MAX), Ok(None));
+        let warning = of(TXN_OPS_MAX + 1).unwrap().unwrap();
+        assert!(warning.starts_with("129 operations in one commit") && warning.contains("max-txn-ops"), "{warning}");
+        let refused = of(TXN_OPS_SET_MAX + 1).unwrap_err();
+        assert!(refused.ends_with("nothing was undone"), "{refused}");
+    }
+
+    #[test]
     fn a_smaller_target_fits_into_one_commit() {
         let paths = ["/kv/app/a/1", "/kv/app/a/2", "/kv/app/a2/1", "/kv/app/b"];
         let small = |max| small_target(&paths, max);
-        assert_eq!([4, 3, 2, 1].map(small), ["/kv", "/kv/app/a", "/kv/app/a", "/kv/app/a/1"]);
+        assert_eq!([4, 3, 2, 1].map(small), [Some("/kv"), Some("/kv/app/a"), Some("/kv/app/a"), None]);
+        assert_eq!(small_target(&["/kv/a", "/kv/b", "/kv/b/1", "/kv/b/2"], 3), Some("/kv/b"));
     }
 
     #[test]

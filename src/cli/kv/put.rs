@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::error::CliError;
+use crate::notice;
 use crate::output::{self, WriteOut, json};
 use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::{PutRequest, PutResponse};
@@ -87,7 +88,7 @@ pub(super) fn print_simple(out: &mut impl Write, response: &PutResponse) -> Resu
 fn read_value() -> Result<Bytes, CliError> {
     let mut stdin = std::io::stdin().lock();
     if stdin.is_terminal() {
-        eprintln!("reading the value from standard input; end it with Ctrl-D");
+        notice!("reading the value from standard input; end it with Ctrl-D");
     }
     let mut value = Vec::new();
     stdin.read_to_end(&mut value)?;

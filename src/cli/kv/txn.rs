@@ -7,6 +7,7 @@ use super::{del, get, grammar, put};
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::error::CliError;
+use crate::notice;
 use crate::output::{self, WriteOut, json};
 use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::response_op::Response;
@@ -44,7 +45,7 @@ pub(crate) async fn run(args: TxnArgs, cluster: &Cluster, client: &ClientArgs) -
             let stdin = std::io::stdin();
             let prompt = |text: &str| {
                 if std::io::stdin().is_terminal() {
-                    eprintln!("{text}");
+                    notice!("{text}");
                 }
             };
             grammar::parse(stdin.lines(), prompt, client.consistency)?

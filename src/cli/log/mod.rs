@@ -16,7 +16,7 @@ use headwater_types::Supported;
 /// TARGET is a path, as for `follow`: /kv/app, /services/web. Everything below it counts; without
 /// it, all of the store.
 #[derive(Clone, Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = history::WHEN_HELP)]
 pub(super) struct LogArgs {
     #[command(subcommand)]
     command: Option<LogCommand>,

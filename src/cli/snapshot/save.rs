@@ -16,6 +16,7 @@ use super::salvage::{EntryArgs, ReportText, beside, salvage, write};
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::error::{CliError, Tried};
+use crate::notice;
 use crate::output::{self, WriteOut, human_bytes};
 use crate::progress::Progress;
 use headwater_client::Attempt;
@@ -92,7 +93,7 @@ struct Offline {
 /// Removes an incomplete file, so that it is not mistaken for a backup.
 fn remove_part(part: &Path) {
     if let Err(error) = fs::remove_file(part) {
-        eprintln!("could not remove {}: {error}", part.display());
+        notice!("could not remove {}: {error}", part.display());
     }
 }
 

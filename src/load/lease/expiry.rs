@@ -25,6 +25,7 @@ use super::super::{CONNS_MAX, wire};
 use super::setup;
 use crate::ClientArgs;
 use crate::error::CliError;
+use crate::notice;
 use crate::output::{self, WriteOut, human_bytes};
 use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater_proto::pb::etcdserverpb::watch_client::WatchClient;
@@ -131,7 +132,7 @@ async fn measure(
 ) -> Result<Report, CliError> {
     let say = |what: &str| {
         if !args.quiet {
-            eprintln!("{what}");
+            notice!("{what}");
         }
     };
     let sample = Sample::take(&args.pids).map_err(CliError::Usage)?;

@@ -26,6 +26,7 @@ use super::super::{CONNS_MAX, FILL_CLIENTS, wire};
 use super::{register, type_};
 use crate::ClientArgs;
 use crate::error::CliError;
+use crate::notice;
 use crate::output::{self, WriteOut, human_bytes};
 use headwater_client::Endpoints;
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
@@ -100,7 +101,7 @@ pub(crate) fn run(args: ResourceListArgs, endpoints: Arc<[String]>, client: &Cli
             lists.saturating_record(micros(took));
         }
         if args.watchers > 0 && !args.quiet {
-            eprintln!("{} connections begin to watch", args.watchers);
+            notice!("{} connections begin to watch", args.watchers);
         }
         for seen in watch_all(&args, &prefix, &endpoints).await? {
             watches.saturating_record(micros(seen.took));

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::super::cpu;
+use crate::notice;
 
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(100);
 
@@ -76,7 +77,7 @@ impl Drop for Memory {
         if let Some(sampler) = self.sampler.take()
             && sampler.join().is_err()
         {
-            eprintln!("the thread that looks at the servers' memory panicked");
+            notice!("the thread that looks at the servers' memory panicked");
         }
     }
 }

@@ -71,12 +71,13 @@ async fn an_instance_moves_with_its_key_and_its_resource_and_back() {
     // A second time its conditions do not hold, and the line of the first that does not is named.
     let again = headwater(&cluster, 1, "commit -f examples/move.yaml", "").await;
     assert!(!again.is_good && again.error.contains("examples/move.yaml:8:3: conditions[0]"), "{}", again.error);
+    assert!(again.error.contains(" does not hold for /"), "{}", again.error);
     assert!(again.error.contains("nothing was changed"), "{}", again.error);
 
     // Without a terminal, undoing has to be confirmed.
     let asked = headwater(&cluster, 1, &format!("undo /services --to {}", moved - 1), "y\n").await;
     assert!(!asked.is_good && asked.out.contains("+ /services/web/n1/web-1"), "{}", asked.out);
-    assert!(asked.error.contains("nothing was changed"), "{}", asked.error);
+    assert!(asked.error.contains("nothing was undone: confirm"), "{}", asked.error);
     for target in ["/services", "/kv/config", "/resources/demo"] {
         let undone = good(&cluster, 1, &format!("undo {target} --to {} --yes", moved - 1)).await;
         assert!(undone.contains("index "), "{undone}");
@@ -87,7 +88,15 @@ async fn an_instance_moves_with_its_key_and_its_resource_and_back() {
     for target in ["/services", "/kv/config", "/resources/demo"] {
         let nothing = good(&cluster, 0, &format!("undo {target} --to {} --yes", moved - 1)).await;
         assert_eq!(nothing, "nothing to undo\n");
+        let json = good(&cluster, 0, &format!("undo {target} --to {} --yes -w json", moved - 1)).await;
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json["changes"], &json["commit"]), (&Value::Array(Vec::new()), &Value::Null));
     }
+    good(&cluster, 1, "put config/web-1/more x").await;
+    let json = good(&cluster, 0, &format!("undo /kv/config --to {} --yes -w json", moved - 1)).await;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["changes"][0]["path"], "/kv/config/web-1/more");
+    assert_eq!(json["commit"]["results"][0]["operation"], "deleteRange");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,5 +114,6 @@ async fn a_mistake_in_a_file_has_its_line() {
     assert!(again.out.contains("(done before)"), "{}", again.out);
     assert_eq!(index(&first.out), index(&again.out));
     let json = headwater(&cluster, 0, "commit -f - -w json", put).await;
-    assert_eq!(serde_json::from_str::<Value>(&json.out).unwrap()["done_before"], false);
+    let json = serde_json::from_str::<Value>(&json.out).unwrap();
+    assert_eq!((&json["done_before"], &json["results"][0]["operation"]), (&false.into(), &"put".into()));
 }

@@ -43,6 +43,12 @@ function instanceOf(operation) {
   return id && JSON.stringify([(operation.node.Node ?? operation.node).toLowerCase(), id])
 }
 
+/** Units that the store has from its first command on, and never removes. */
+const DEFAULT_UNITS = [
+  "/resources/tenancy/v2beta1/Partition/~/~/default",
+  "/resources/tenancy/v2beta1/Namespace/default/~/default",
+]
+
 /** The operation that undoes a change, or null and why there is none. */
 function operationOf({ path, before, after }, checks) {
   const [space, names] = namesOf(path)
@@ -57,6 +63,7 @@ function operationOf({ path, before, after }, checks) {
     }
     case "resources": {
       if (names[0] === "internal") return [null, "the store removes it by itself"]
+      if (!before && DEFAULT_UNITS.includes(path)) return [null, "it is never removed"]
       if (!before) return [{ delete_resource: { id: after.data.id, version: after.data.version } }]
       const { id, owner, metadata, data } = before.data
       const now = after?.data

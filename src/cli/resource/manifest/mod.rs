@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::error::CliError;
+use crate::notice;
 pub(crate) use node::{Content, Location, Problem, YamlEntry, YamlNode, documents};
 pub(super) use plan::{Planned, plan};
 pub(crate) use plan::{named, plan_one};
@@ -83,7 +84,7 @@ pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
             for file in manifests(path)? {
                 let source = read_file(&file)?;
                 if is_commit(&source.text) {
-                    eprintln!("{}: left out, it is a commit (headwater commit -f)", source.name);
+                    notice!("{}: left out, it is a commit (headwater commit -f)", source.name);
                 } else {
                     sources.push(source);
                 }
