@@ -165,6 +165,34 @@ async fn a_change_made_meanwhile_is_not_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_undo_that_nobody_sees_is_not_made() {
+    let cluster = cluster().await;
+    let then = commit(&cluster, "operations:\n- put: {key: p/a, value: then}\n").await;
+    good(&cluster, 0, "put p/a now").await;
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        Stdio::from(writer)
+    };
+    let run = async |args: &str, out: Stdio, error: Stdio| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"));
+        command.args(args.split(' ')).args(["--endpoints", &cluster.client_url(0), "--timeout", "60s"]);
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(error).spawn().unwrap();
+        within("the command ends", child.wait_with_output()).await.unwrap()
+    };
+    let undo = format!("undo /kv/p --to {then} --yes");
+    let unseen = run(&undo, closed(), Stdio::piped()).await;
+    let error = String::from_utf8(unseen.stderr).unwrap();
+    assert!(unseen.status.code() == Some(1) && error.contains("nothing was undone"), "{error}");
+    assert!(good(&cluster, 0, "get p/a").await.contains("now"));
+    // A refusal keeps its status if nobody reads why.
+    let unread = run("log /nosuch", Stdio::piped(), closed()).await;
+    assert_eq!(unread.status.code(), Some(1));
+    run(&undo, Stdio::piped(), closed()).await;
+    assert!(good(&cluster, 0, "get p/a").await.contains("then"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_keeps_the_lease_that_it_has() {
     let cluster = cluster().await;
     commit(&cluster, "operations:\n- grantLease: {ID: 7, TTL: 600}\n- grantLease: {ID: 8, TTL: 600}\n").await;
