@@ -29,8 +29,8 @@ const NOW: &str = "now";
 /// Print any part of the store, then every change of it as it happens
 ///
 /// TARGET is a path: /kv/app, /resources/demo/v2/Artist, or / for the list of spaces. Resumes by
-/// itself after the last printed change, at the next endpoint, when a node stops or the connection
-/// breaks.
+/// itself at the next endpoint when a node stops or the connection breaks, after the last group of
+/// changes that was printed whole. A group that was cut off is printed again from its beginning.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FollowArgs {
     /// Path to follow; parts are percent-encoded, a key that begins with a slash is below /kv/~

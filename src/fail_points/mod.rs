@@ -87,7 +87,7 @@ points! {
     /// After the checkpoint for a snapshot is durable, before consensus gets it as the newest
     /// snapshot.
     SnapshotBuilt,
-    /// In the sender, after a follower has named the files of an offered snapshot that it lacks.
+    /// In the sender, after a follower has named the files that it lacks of an offered snapshot.
     SnapshotOffered,
     /// In the sender, after a chunk of a snapshot was sent.
     SnapshotChunkSent,

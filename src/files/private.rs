@@ -132,7 +132,9 @@ pub enum StagingError {
         /// Description of the found object, for the message.
         what: &'static str,
     },
-    /// Other users may rename and remove names in the parent.
+    /// The parent belongs to a user other than this one and root; or every user may write to it,
+    /// and it has no sticky bit. Such users could rename and remove names in it. Rights of the
+    /// group are accepted.
     #[error("{}: {why}: choose a folder that belongs to this user and that others cannot write to", path.display())]
     Exposed {
         /// Path of the parent.

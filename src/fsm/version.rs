@@ -65,7 +65,7 @@ fn end_features(txn: &mut WriteTxn<'_>, to: Version) -> Result<(), StorageError>
     Ok(())
 }
 
-/// Stores the program of `member`, in place of the one that it announced before.
+/// Stores the description of the program of `member`, in place of the one that it announced before.
 pub(super) fn announce(txn: &mut WriteTxn<'_>, member: NodeId, program: &MemberProgram) -> Outcome {
     txn.set_program(member, Some(program.clone()));
     Outcome::ProgramAnnounced

@@ -10,7 +10,8 @@ pub(super) struct Sample {
     servers: Vec<(u32, f64)>,
 }
 
-/// Processor time since a sample, and the servers' memory at the end of that time.
+/// Processor time of this process and of the servers since a sample, and the servers' memory at the
+/// end of that time.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CpuUsage {
     /// This process's processor time, seconds.

@@ -169,7 +169,9 @@ impl Shared {
     }
 }
 
-/// Runs `plan` to its end, or until no operation succeeds for too long ([`Plan::timeout`]).
+/// Runs `plan` to its end, or until no operation has succeeded for about twice [`Plan::timeout`]
+/// (see there). A run that is stopped so is no error: each thread with work left counts as one
+/// failure in the outcome. Fails if a thread cannot start its runtime, cannot connect, or panics.
 pub(super) fn run(plan: Plan) -> Result<Outcome, CliError> {
     let threads = plan.threads;
     let progress_total = match plan.stop {

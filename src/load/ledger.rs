@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of the puts of each watched key.
+/// The puts of each watched key: counts, and the sum of the acknowledged revisions.
 #[derive(Debug)]
 pub(super) struct Ledger {
     keys: Box<[Written]>,

@@ -53,7 +53,7 @@ impl Answers {
         }
     }
 
-    /// Registers the gauge.
+    /// Registers the gauge of the charged bytes, `headwater_unread_answer_bytes`.
     ///
     /// # Errors
     ///

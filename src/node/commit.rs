@@ -241,8 +241,13 @@ impl Node {
         }
     }
 
-    /// Judges the rights to all conditions and operations, before the data of resources is checked.
-    /// A denial of any of them comes before any other error.
+    /// Checks the rights to all conditions and operations, before the data of resources is checked.
+    ///
+    /// # Errors
+    ///
+    /// A denial, if one was found; else the first other error. [`CommitError::Operation`], such as
+    /// for an unknown type, means that nothing was denied: [`repeated`](Self::repeated) may answer
+    /// the request.
     async fn permit_commit(
         &self,
         ctx: &RequestContext,

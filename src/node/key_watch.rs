@@ -30,8 +30,8 @@ pub struct WatchQuery {
     pub start: Option<Revision>,
 }
 
-/// A watch on an interval of keys. Reading never waits: the session yields the token when there may
-/// be something to read.
+/// A watch on an interval of keys. Reading never waits: the session yields the watch's token when
+/// there may be something to read.
 pub struct KeyWatch {
     store: Arc<StateStore>,
     feed: Arc<Feed<Kv>>,
@@ -72,7 +72,7 @@ impl KeyWatch {
     }
 
     /// The changes of the next revision that touches the interval. `None` if there is nothing to
-    /// read now. The session yields the token when there may be something to read.
+    /// read now. The session yields the watch's token when there may be something to read.
     ///
     /// # Errors
     ///

@@ -71,7 +71,8 @@ pub struct NodeOptions {
     pub snapshot_every_entries: u64,
     /// Command bytes between two snapshots.
     pub snapshot_every_bytes: u64,
-    /// Most log entries that are kept although a snapshot covers them, count.
+    /// Log entries that are kept although a snapshot covers them, count. About a thousand more
+    /// may stay, and all that may still be sent to a follower that answers slowly.
     pub keep_entries: u64,
     /// Most bytes of commands in the log entries that are kept although a snapshot covers them. If
     /// entries are large, fewer than `keep_entries` are kept.

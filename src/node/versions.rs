@@ -62,8 +62,7 @@ impl Versions<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Refused`] without a principal, if authentication is on; any error of admission
-    /// or of the read.
+    /// As [`Node::authorize_somebody`]; also any error of admission or of the read.
     pub async fn read(self, ctx: &RequestContext, consistency: Consistency) -> Result<ClusterVersions, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node.authorize_somebody(ctx)?;

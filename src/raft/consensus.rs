@@ -105,8 +105,8 @@ impl Consensus {
     }
 
     /// The configured name of a member, from the applied membership, else from the configured first
-    /// members. Empty for an announced member that has not started; `None` for an id that is in
-    /// neither.
+    /// members. Empty until the first start of a member that `MemberAdd` added; `None` for an id
+    /// that is in neither.
     pub(crate) fn name_of(&self, member: NodeId) -> Option<String> {
         let stored = self.inner.members.stored();
         let known = stored.membership().get_node(&member.get()).map(|info| info.name.clone());

@@ -34,8 +34,8 @@ pub(super) struct LogLimits {
     pub(super) snapshot_every_bytes: u64,
     /// Most command bytes that stay in the log below the applied index, if a snapshot holds them.
     pub(super) keep_bytes: u64,
-    /// Most entries that stay in the log although a snapshot holds them. openraft purges the
-    /// others, and may leave up to [`PURGE_BATCH`] more.
+    /// Entries that stay in the log although a snapshot holds them. openraft purges the others, and
+    /// may leave up to [`PURGE_BATCH`] more.
     pub(super) keep_entries: u64,
     /// Time without progress after which a live follower is sent a snapshot, if sessions with it
     /// have failed meanwhile.

@@ -88,8 +88,9 @@ pub struct ConsensusOptions {
     /// Command bytes after which a snapshot is made, counted from the last snapshot made for this
     /// bound, or from the start of the process.
     pub snapshot_every_bytes: u64,
-    /// Most entries that stay in the log although a snapshot holds them, count: a member that was
-    /// away for a short time then needs no snapshot.
+    /// Entries that stay in the log although a snapshot holds them, count: a member that was away
+    /// for a short time then needs no snapshot. Up to `PURGE_BATCH` more may stay, and all that
+    /// openraft may still send to a follower that answers slowly.
     pub keep_entries: u64,
     /// Most command bytes that stay in the log although a snapshot holds them, even if these are
     /// fewer than `keep_entries` entries.

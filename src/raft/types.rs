@@ -64,15 +64,16 @@ impl fmt::Display for EncodedCommand {
 /// Name, addresses and state of a member, as its membership entry holds them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// Configured name of the member; empty until an announced member has started.
+    /// Configured name of the member; empty until its first start, if `MemberAdd` added it, as a
+    /// voter or as a learner.
     pub name: String,
     /// URL of the member's peer port: `http://host:port`, or `https://` with TLS.
     pub peer_url: String,
-    /// URL of the member's client port: `http://host:port`, or `https://` with TLS. Empty until an
-    /// announced member has started.
+    /// URL of the member's client port: `http://host:port`, or `https://` with TLS. Empty while
+    /// `name` is.
     pub client_url: String,
-    /// Random number of the data directory that took this id; 0 for first members, and until an
-    /// announced member has started.
+    /// Random number of the data directory that took this id; 0 for first members, and while
+    /// `name` is empty.
     pub incarnation: u64,
     /// Whether the member, a learner, becomes a voter as soon as it has caught up.
     pub awaits_vote: bool,

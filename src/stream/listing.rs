@@ -48,8 +48,8 @@ impl<K, V> Deref for Entries<K, V> {
 /// Effect of a change on a list: the key, and its new entry. `None` removes the entry.
 pub type Effect<K, V> = (K, Option<V>);
 
-/// A list, then changes. Reading never waits: the session yields the token when there may be more
-/// to read.
+/// A list, then changes. Reading never waits. When there may be more to read, the session yields
+/// the token of the subscription.
 pub struct Listing<T: Topic, K, V> {
     list: Option<List<T, K, V>>,
     subscription: Subscription<T>,
@@ -170,14 +170,14 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
         self.listed_through
     }
 
-    /// Whether the end of the list is still to come. While it is, all delivered steps belong to the
-    /// state at [`index`](Self::index). False from the beginning without a list.
+    /// Whether the end of the list is still to come. Until then, the delivered steps are parts of
+    /// the state at [`index`](Self::index). Always false after [`resumed`](Self::resumed).
     pub fn is_listing(&self) -> bool {
         self.list.is_some()
     }
 
-    /// The next step. `None` if there is nothing now: the session yields the token when there may
-    /// be.
+    /// The next step. `None` if there is nothing now. When there may be more, the session yields
+    /// the token of the subscription.
     ///
     /// # Errors
     ///

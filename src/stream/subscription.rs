@@ -55,8 +55,8 @@ pub(super) enum CommitSource<T: Topic> {
     Scanning(oneshot::Receiver<Scanned<T>>),
 }
 
-/// One subscription. Reading never waits: the session yields the token when there may be something
-/// to read.
+/// One subscription. Reading never waits: the session yields the subscription's token when there
+/// may be something to read.
 pub struct Subscription<T: Topic> {
     feed: Arc<Feed<T>>,
     subject: T::Subject,

@@ -108,7 +108,8 @@ pub enum Command {
     Catalog(CatalogCommand),
     /// Raises the cluster's version, or begins or ends a downgrade.
     SetVersion(VersionChange),
-    /// Stores the program that a member runs.
+    /// Stores the description of a member's program: its version, for people, and the versions of
+    /// clusters that it supports.
     AnnounceProgram(NodeId, MemberProgram),
     /// Creates, deletes or uses an invitation.
     Invitation(InvitationCommand),

@@ -9,7 +9,7 @@ use super::{LogIndex, NodeId, Supported};
 /// A requested change of the membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberChange {
-    /// Announces a new member before it starts.
+    /// Adds a new member before it starts.
     Add {
         /// URL of its peer port: `http://host:port`, or `https://` with TLS.
         peer_url: String,
@@ -18,7 +18,7 @@ pub enum MemberChange {
         learner: bool,
     },
     /// Makes a node without data a member, at the node's own request. If a member with its peer URL
-    /// was announced and has not started, the node takes that member's id. Otherwise the node gets
+    /// was added and has not started, the node takes that member's id. Otherwise the node gets
     /// a new id; a started member with that URL is removed first, if it does not answer.
     Join(Joining),
     /// Gives a member without a vote its vote. Refused, for example, until the member has caught
@@ -49,12 +49,12 @@ pub enum MemberChange {
 pub struct ClusterMember {
     /// Id of the member.
     pub id: NodeId,
-    /// Name of the member; empty until an announced member has started.
+    /// Name of the member; empty until its first start, if `MemberAdd` added it, as a voter or as a
+    /// learner.
     pub name: String,
     /// URL of its peer port: `http://host:port`, or `https://` with TLS.
     pub peer_url: String,
-    /// URL of its client port: `http://host:port`, or `https://` with TLS; empty until an announced
-    /// member has started.
+    /// URL of its client port: `http://host:port`, or `https://` with TLS; empty while `name` is.
     pub client_url: String,
     /// Whether the member does not vote. For an announced voter: false before its first start, as
     /// in etcd, then true until it has caught up and votes.

@@ -178,7 +178,7 @@ pub(super) enum Part {
     /// A leader has entries that no other member gets, and comes back under another leader, so that
     /// they are truncated.
     Truncate,
-    /// Learners are announced and removed.
+    /// A learner that never runs is added and removed.
     Members,
 }
 

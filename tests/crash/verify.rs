@@ -20,10 +20,11 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Verifies all members. Reports the counter of each client to the parent, and returns the
-/// counters. Panics if data is missing, or should not exist.
+/// counters. Panics if data is missing, or should not exist. Before that, removes learners that
+/// earlier processes left, and compacts history to its newest [`LEFT`] revisions.
 ///
-/// A write of unknown outcome of the process before may still take effect and change a counter:
-/// then everything is verified again.
+/// A write of the earlier process whose outcome is unknown may still take effect and change a
+/// counter: then everything is verified again.
 pub(super) async fn check(cluster: &Cluster) -> [u64; CLIENTS] {
     forget_announced_members(cluster).await;
     let mut counts = counters(cluster).await;
@@ -63,7 +64,7 @@ async fn counters(cluster: &Cluster) -> [u64; CLIENTS] {
     counts
 }
 
-/// Removes learners that an earlier process announced and did not remove.
+/// Removes learners that an earlier process added and did not remove.
 async fn forget_announced_members(cluster: &Cluster) {
     wait_until("nobody is a member who never was one", async || {
         let leader = cluster.leader().await;
@@ -81,8 +82,8 @@ async fn forget_announced_members(cluster: &Cluster) {
     .await;
 }
 
-/// The difference between the elements of all clients at a member and those that the counters
-/// imply; `None` if they are equal.
+/// The difference between the keys below `set/` at a member and the elements that should exist: for
+/// each client, those of the last [`KEPT`] values of its counter. `None` if there is none.
 async fn elements(cluster: &Cluster, member: usize, counts: &[u64; CLIENTS]) -> Option<String> {
     let request = pb::RangeRequest { range_end: "set0".into(), keys_only: true, ..get_local("set/") };
     let found = cluster.kv(member).range(request).await.unwrap().into_inner().kvs;

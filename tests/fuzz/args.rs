@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Repeats the inputs of the run with this seed [default: a new one]
     #[arg(long)]
     seed: Option<u64>,
-    /// Number of the first input, from 0: seed and number together determine an input
+    /// Number of the first input, from 0. Target, seed and number together determine an input
     #[arg(long, default_value_t = 0)]
     first: u64,
     /// Ends after so many inputs

@@ -46,7 +46,8 @@ async fn once_free<T>(address: SocketAddr, mut try_bind: impl AsyncFnMut() -> st
     }
 }
 
-/// A listener at `address`, once that is free.
+/// A listener at `address`, also while a [`ReservedPorts`] holds it. A bind that fails, for example
+/// because an ended member still listens there, is repeated. Panics after [`TIMEOUT`].
 pub async fn bind(address: SocketAddr) -> TcpListener {
     once_free(address, async || TcpListener::bind(address).await).await
 }

@@ -94,7 +94,8 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// The gRPC code of a refusal. Its text on the wire is its `Display`.
+/// The gRPC code of a refusal. The client also gets the refusal's `Display` as text; the store puts
+/// the number of the operation in front of it.
 pub fn refusal_code(refusal: ResourceRefusal) -> Code {
     match refusal {
         ResourceRefusal::TypeUnknown

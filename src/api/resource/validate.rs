@@ -30,7 +30,7 @@ pub enum Invalid {
         field: String,
         /// The mistake.
         problem: NameProblem,
-        /// The given value.
+        /// The given value; only its first 200 characters if it is longer.
         given: String,
     },
     /// A uid, a part of a type, a key or a section exceeds its length limit.

@@ -139,7 +139,8 @@ pub(super) struct ClientVersions {
     family: IntCounterVec,
     unknown: [IntCounter; 2],
     other: [IntCounter; 2],
-    /// Counters of each known version, at most [`CLIENT_VERSIONS_SHOWN_MAX`].
+    /// Counters of each version that a client has stated: of streams, then of unary calls. Calls
+    /// with a new version count as `other` once there are [`CLIENT_VERSIONS_SHOWN_MAX`].
     known: RwLock<Vec<(HeaderValue, [IntCounter; 2])>>,
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn open(
     }
 }
 
-/// The origin of an error, as the beginning of its text.
+/// The datacenter and the endpoint of an error, as the beginning of its text.
 fn origin(datacenter: &str, endpoint: &str) -> String {
     format!("datacenter {datacenter:?} at {endpoint}")
 }

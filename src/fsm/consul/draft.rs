@@ -39,7 +39,8 @@ struct Slot {
     changed: bool,
 }
 
-/// The changes of a draft, to be written or resumed.
+/// The staged changes of a draft, without the state that they are for. They can be written, or a
+/// new draft can begin with them ([`Draft::resume`]).
 #[derive(Default)]
 pub(super) struct Changes {
     slots: BTreeMap<Bytes, Slot>,

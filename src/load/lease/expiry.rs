@@ -105,7 +105,8 @@ struct Report {
     puts_during: Puts,
     /// The rate of puts while leases expired, as a part of the rate before.
     puts_kept: f64,
-    /// Processor time since before the first grant, and memory at the end.
+    /// Processor time of this process and of the servers since before the first grant. Memory of
+    /// the servers at the end, and their peak.
     #[serde(flatten)]
     spent: CpuUsage,
 }

@@ -65,7 +65,9 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, true, answer).await
     }
 
-    /// The content of a node: its instances, and the checks of the node and of all instances.
+    /// The content of a node: its instances, by id, and the checks of the node and of all
+    /// instances. Checks of the node come first, then those of its instances, by the id of the
+    /// instance, then by their own.
     ///
     /// # Errors
     ///

@@ -65,8 +65,8 @@ impl MembershipStatus<'_> {
         Ok(())
     }
 
-    /// Whether a learner may get its vote: it runs, has caught up, and a majority of the voters
-    /// with it answers.
+    /// Whether a member may get its vote. It is a learner that runs and has caught up; there are
+    /// fewer than [`VOTERS_MAX`] voters; and of the voters and this member, a majority answers.
     pub(super) fn may_promote(&self, id: NodeId) -> Result<(), MemberRefusal> {
         let member = self.roster.find(id).ok_or(MemberRefusal::NotFound)?;
         if member.voter {
@@ -115,7 +115,7 @@ impl MembershipStatus<'_> {
     }
 }
 
-/// Whether a member was announced and has not started: it has no name yet.
+/// Whether a member was added by `MemberAdd` and has not started: it has no name yet.
 pub(super) fn is_unstarted(member: &MemberRecord) -> bool {
     member.info.name.is_empty()
 }

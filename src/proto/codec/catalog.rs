@@ -418,7 +418,8 @@ fn read_gateway(gateway: pb::TerminatingGateway) -> TerminatingGateway {
     }
 }
 
-/// An event as history keeps it: rows that exist after its command are only named, not copied.
+/// An event as history keeps it: its rows are only named, not copied, except for an instance that
+/// was removed or has left the event's subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
     /// The topic of the event.
@@ -431,8 +432,8 @@ pub struct RecordedEvent {
     pub body: RecordedBody,
 }
 
-/// The content of a recorded event: the names of its rows, or the table that changed. Only a
-/// removed instance is kept with its last content.
+/// The content of a recorded event: the names of its rows, or the table that changed. Only an
+/// instance that was removed, or has left the event's subject, is kept with its last content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedBody {
     /// An instance that was written. Readers load the instance, its node and these checks from the

@@ -73,15 +73,15 @@ pub struct LogId {
 /// The name, the addresses and the state of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// Configured name of the member; empty until an announced member has started.
+    /// Configured name of the member; empty until its first start, if `MemberAdd` added it, as a
+    /// voter or as a learner.
     pub name: String,
     /// URL of its peer port: `http://host:port`, or `https://` with TLS.
     pub peer_url: String,
-    /// URL of its client port: `http://host:port`, or `https://` with TLS. Empty until an announced
-    /// member has started.
+    /// URL of its client port: `http://host:port`, or `https://` with TLS. Empty while `name` is.
     pub client_url: String,
-    /// Random id of the data directory that has this member id. 0 for the first members, and for an
-    /// announced member until it has started.
+    /// Random id of the data directory that has this member id. 0 for the first members, and
+    /// while `name` is empty.
     pub incarnation: u64,
     /// Whether the member, a learner, becomes a voter once it has caught up.
     pub awaits_vote: bool,

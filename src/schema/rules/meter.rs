@@ -167,8 +167,9 @@ pub(super) fn instrument(expr: &mut IdedExpr, patterns: &mut Patterns) -> Result
     walk(expr, patterns).map(|_| ())
 }
 
-/// Instruments a node and all nodes below it. Returns their count, with the added `@cost` nodes and
-/// without the bodies of loops: the latter are charged for each element.
+/// Puts the charging functions into a node and all nodes below it. Returns the number of nodes to
+/// charge for one evaluation of the node. Added `@cost` nodes count. Bodies of loops do not count,
+/// because `@loop` charges for them.
 fn walk(node: &mut IdedExpr, patterns: &mut Patterns) -> Result<u64, String> {
     let mut nodes = 1;
     match &mut node.expr {

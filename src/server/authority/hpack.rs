@@ -142,8 +142,9 @@ fn repaired(value: &[u8]) -> Option<Vec<u8>> {
     socket_name(value).or_else(|| server_name(value))
 }
 
-/// `unix:///PATH` and `/PATH` with a dot for every byte that a name cannot have: a client that has
-/// reached the socket has found the server. `None` for any other value.
+/// The name for a Unix socket: `value` with a dot for every byte that a name cannot have. A client
+/// that has reached the socket has found the server. `None` unless `value` begins with `unix:` or
+/// `/`.
 fn socket_name(value: &[u8]) -> Option<Vec<u8>> {
     if !value.starts_with(b"unix:") && !value.starts_with(b"/") {
         return None;

@@ -223,8 +223,8 @@ pub struct RaftConfig {
     /// Most log entries between two snapshots, count. A snapshot is made earlier after
     /// `limits::SNAPSHOT_EVERY_BYTES` of commands.
     pub snapshot_every: u64,
-    /// Most log entries kept although a snapshot covers them, for followers that lag, count. Fewer
-    /// are kept if their commands exceed `limits::LOG_KEEP_BYTES`.
+    /// Log entries kept although a snapshot covers them, for followers that lag, count. About a
+    /// thousand more may stay. Fewer are kept if their commands exceed `limits::LOG_KEEP_BYTES`.
     pub log_keep: u64,
 }
 

@@ -81,7 +81,8 @@ pub struct LogDb {
     handle: Arc<Handle>,
 }
 
-/// A handle that does not keep the log open.
+/// A handle that shows whether the log is closed ([`is_gone`](Self::is_gone)). It does not keep the
+/// log open, and gives no access to it.
 #[derive(Clone, Debug)]
 pub struct WeakLog(std::sync::Weak<Open>);
 

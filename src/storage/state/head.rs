@@ -30,9 +30,10 @@ pub struct StateHead {
     /// The compaction point, if there ever was one.
     pub compaction: Option<CompactionPoint>,
     /// Log index to which retention has last trimmed history; zero if it never has. A later
-    /// compaction does not reset it, so it may be below the compaction point: history begins at
-    /// [`compacted_index`](Self::compacted_index), the higher of both. If this index is the higher
-    /// one, no command between the compaction point and it changed a key.
+    /// compaction does not reset it, so it may be below the compaction point. The history of all
+    /// tables but keys begins at the higher of both: [`compacted_index`](Self::compacted_index).
+    /// If this index is the higher one, no command between the compaction point and it changed a
+    /// key.
     pub history_floor: LogIndex,
     /// The epoch of the store's lineage. `None` until the bootstrap command of a new or restored
     /// cluster.

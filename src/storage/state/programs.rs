@@ -131,7 +131,7 @@ fn decode(bytes: &[u8]) -> Option<MemberProgram> {
 #[cfg(feature = "next-version")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StandInRecord {
-    /// The text of the last note.
+    /// Text of the last [`Command::Note`](headwater_types::Command::Note).
     pub note: Bytes,
     /// Proposals that named their member, by member.
     pub origins: BTreeMap<NodeId, u64>,

@@ -17,8 +17,10 @@ use headwater_types::{
 };
 
 pub(super) const FORMAT: u8 = 1;
-/// First byte of a record in the layout of [`FORMAT`] that ends with one more log index. Such a
-/// record holds two beginnings of history: that of keys may differ from that of the other tables.
+/// First byte of a record in the layout of [`FORMAT`], with one more log index at its end: history
+/// may begin at one point for keys, and at another for the other tables. The progress of
+/// reclamation has such a record if the points differ. Heads are only read so; a new head has its
+/// version's byte.
 pub(super) const FORMAT_FLOOR: u8 = 2;
 /// First byte of a [`HistoryHead`] that names the author or the face of its command.
 const FORMAT_AUTHORS: u8 = Feature::Authors.since().byte();

@@ -27,7 +27,8 @@ pub struct Check {
     pub service_name: String,
     /// Tags of the checked instance, copied when the check is written.
     pub service_tags: Vec<String>,
-    /// Type of the check: `http`, `tcp`, `ttl` and others.
+    /// Type of the check: `http`, `tcp`, `ttl` and others. If a registration leaves it empty, the
+    /// type that its definition implies.
     pub type_: String,
     /// Instructions for the agent that runs the check.
     pub definition: CheckDefinition,

@@ -158,7 +158,7 @@ fn whole_watched(
     }
 }
 
-/// Number of records of watchers of one face: the face with the fewest.
+/// Number of records of the face whose watchers have the fewest; zero if a face has none.
 fn watched_least(watched: &BTreeSet<WatchedCommit>) -> usize {
     let of = |face| watched.iter().filter(|told| told.face == face).count();
     of(CommitFace::Keys).min(of(CommitFace::Resources)).min(of(CommitFace::Services))

@@ -259,9 +259,9 @@ fn replay_line(seed: u64) -> String {
     again(&format!("--soak 1 --first {seed}"), life_ms())
 }
 
-/// Runs `HEADWATER_SOAK_LIVES` runs (default `lives`), with seeds from `HEADWATER_SIM_FIRST`
-/// (default `first`) on, each for `HEADWATER_SIM_LIFE_MS` (default [`LIFE_MS`]). Returns their
-/// totals.
+/// Runs the soak test with `lives` seeds, from `first` on, and snapshots installed by `install`.
+/// Returns the totals. These variables replace the arguments and the length of a run:
+/// `HEADWATER_SIM_FIRST`, `HEADWATER_SOAK_LIVES`, `HEADWATER_SIM_LIFE_MS` (default [`LIFE_MS`]).
 fn soak(install: Install, first: u64, lives: u64) -> Report {
     let first = variable("HEADWATER_SIM_FIRST").unwrap_or(first);
     let lives = variable("HEADWATER_SOAK_LIVES").unwrap_or(lives);

@@ -351,10 +351,11 @@ impl WatchStream {
         }
     }
 
-    /// Answers the progress requests if every watcher has reached their point. Drops them if there
-    /// is no watcher, or one is catching up behind the point or begins at a later revision: the
-    /// client must repeat them (spec: etcd §2.1). In all other cases the watchers behind the point
-    /// read on. Returns whether there is more to do now.
+    /// Answers the progress requests if every watcher has reached their point. Drops them without
+    /// an answer if there is no watcher, or one is catching up behind the point or begins at a
+    /// later revision: the client must repeat them (spec: etcd §2.1). In all other cases the
+    /// watchers behind the point read on. Returns false if the stream may wait: nothing was sent,
+    /// and nothing is left to do now.
     fn answer_progress(&mut self, out: &mut Outbox) -> bool {
         let Some(Progress { point, stopped, requests }) = self.progress.take() else { return false };
         let mut pending = Vec::new();

@@ -151,7 +151,8 @@ pub trait CatalogReader: StateReader {
         self.row(&keys::on_node(node, id))
     }
 
-    /// Checks of a node and of all instances on it: those of the node first, then by instance.
+    /// Checks of a node and of all instances on it: those of the node first, then by the id of the
+    /// instance, then by their own.
     fn checks_of_node(&self, node: &str) -> Result<Indexed<Vec<Arc<Check>>>, StorageError> {
         let value = self.rows(&self.check_keys(node, None)?)?;
         Ok(Indexed { index: self.node_index(node)?, value })
