@@ -446,6 +446,11 @@ impl<'a, S: AuthReader + ConsulReader> StateChecks<'a, S> {
         if self.writes_node(registration)? && !self.node(&registration.node, Access::WRITE)? {
             return Ok(false);
         }
+        // Without an instance, any check of the node may go.
+        let replaces_of_node = registration.replace_checks && registration.service.is_none();
+        if replaces_of_node && !self.may_access(Space::CatalogNode, node, Access::WRITE) {
+            return Ok(false);
+        }
         let id_of = |service: &Service| if service.id.is_empty() { service.name.clone() } else { service.id.clone() };
         let own = registration.service.as_ref().map(id_of);
         if let (Some(service), Some(id)) = (&registration.service, &own)

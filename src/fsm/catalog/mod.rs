@@ -44,7 +44,8 @@ pub(super) enum Step {
     /// Absent nodes of registrations with `skip_node_update` are written.
     MissingNodes,
     /// Instances and the configurations of gateways are written. If a registration replaces checks,
-    /// the instance's stored checks that it lacks are removed.
+    /// the stored checks that it lacks are removed: those of the instance, or without one those of
+    /// the node.
     Services,
     /// Checks are written.
     Checks,

@@ -10,6 +10,7 @@ use headwater_storage::state::{AppliedState, AuthReader, Committed, Table};
 use headwater_types::auth::{
     AuthCommand, AuthRefusal, Permission, PermissionKind, Proposer, ROOT, SecretHash, TokenChange,
 };
+use headwater_types::catalog::{CatalogCommand, CatalogNode, Check, Registration};
 use headwater_types::commit::{CommitCondition, CommitEntity, EntityTest};
 use headwater_types::consul::{ConsulCommand, Session, SessionCreate};
 use headwater_types::{
@@ -431,5 +432,29 @@ fn keys_of_a_lease_between_and_beside_the_rights_are_found() {
         }
         let judged = bed.store.read(|view| crate::permit_lease(view, &rights, LeaseId(1), Access::WRITE)).unwrap();
         assert_eq!(judged.is_ok(), is_permitted, "{attached:?}");
+    }
+}
+
+#[test]
+fn the_checks_of_a_node_are_replaced_with_the_right_to_the_node() {
+    let mut bed = bed();
+    let node = CatalogNode { name: "n".to_owned(), ..CatalogNode::default() };
+    let check = Check { node: "n".to_owned(), id: "alive".to_owned(), ..Check::default() };
+    let register = |node: &CatalogNode, checks| {
+        let node = node.clone();
+        Registration { node, checks, skip_node_update: true, replace_checks: true, ..Registration::default() }
+    };
+    let command = |it| Command::Catalog(CatalogCommand::Register(Box::new(it)));
+    bed.apply(command(register(&node, vec![check])));
+    let replace = command(register(&node, vec![]));
+    let write = |space, name: &str| Rights::union([(space, KeyRange::prefix(bytes(name)), Access::WRITE)]);
+    for (rights, is_permitted) in [
+        (Rights::none(), false),
+        (write(Space::CatalogService, ""), false),
+        (write(Space::CatalogNode, "m"), false),
+        (write(Space::CatalogNode, "n"), true),
+    ] {
+        let judged = bed.store.read(|view| crate::permit_command(view, &rights, &replace)).unwrap();
+        assert_eq!(judged.is_ok(), is_permitted, "{rights:?}");
     }
 }
