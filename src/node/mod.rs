@@ -277,6 +277,8 @@ impl Node {
     /// error it has not and will not.
     pub async fn propose(&self, ctx: &RequestContext, command: Command) -> Result<Applied, NodeError> {
         self.admit(ctx).await?;
+        // What a proposal carries depends on the version.
+        self.require_version(command.needs(), ctx).await?;
         let mut command = command;
         loop {
             let authorizer = self.authorize_command(ctx, &command).await?;
@@ -384,9 +386,18 @@ impl Node {
         ctx.face.filter(|_| Feature::Authors.is_in(self.versions().cluster().version))
     }
 
+    /// Refuses what needs a newer version than the cluster has or is about to have
+    /// ([`Versions::reaches`]).
+    async fn require_version(&self, needs: Version, ctx: &RequestContext) -> Result<(), NodeError> {
+        match self.versions().reaches(needs, ctx.deadline).await? {
+            true => Ok(()),
+            false => Err(Refusal::NeedsVersion { needs }.into()),
+        }
+    }
+
     async fn propose_as(&self, ctx: &RequestContext, proposal: &Proposal) -> Result<Applied, NodeError> {
         let needs = proposal.needs();
-        if needs > self.versions().cluster().version && !self.versions().reaches(needs, ctx.deadline).await? {
+        if needs > self.versions().cluster().version {
             return Err(Refusal::NeedsVersion { needs }.into());
         }
         // A command that cannot be encoded (nested too deep) cannot be replicated at any size.

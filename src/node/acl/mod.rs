@@ -249,6 +249,7 @@ impl<'a> Acl<'a> {
         if let Some(trail) = &ctx.trail {
             trail.add_command(&command, true);
         }
+        self.node.require_version(command.needs(), ctx).await?;
         let proposal = Proposal { proposer: Some(proposer), ..self.node.proposal(ctx, command) };
         done(self.node.propose_as(ctx, &proposal).await?)
     }

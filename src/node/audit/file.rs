@@ -35,11 +35,14 @@ impl AuditFile {
 
     fn rotate(&mut self) -> Result<(), PrivacyError> {
         self.file.sync()?;
-        remove(&numbered(&self.path, self.keep))?;
-        for number in (0..self.keep).rev() {
-            let from = numbered(&self.path, number);
-            if from.exists() {
-                rename(&from, &numbered(&self.path, number + 1))?;
+        // If an earlier rotation could not open the new file, the others have moved already.
+        if self.path.exists() {
+            remove(&numbered(&self.path, self.keep))?;
+            for number in (0..self.keep).rev() {
+                let from = numbered(&self.path, number);
+                if from.exists() {
+                    rename(&from, &numbered(&self.path, number + 1))?;
+                }
             }
         }
         self.file = AppendFile::open(&self.path)?;

@@ -27,6 +27,21 @@ fn member(cluster: &Cluster, index: usize) -> Member<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_first_commits_of_a_cluster_wait_for_its_version() {
+    let cluster = Cluster::three().await;
+    let channel = auth::channel(&cluster, 0).await;
+    for index in cluster.running() {
+        let mut client = StoreClient::new(auth::channel(&cluster, index).await);
+        client.commit(commit(vec![put(&format!("first/{index}"), "1")])).await.unwrap();
+    }
+    let request = pb::HistoryRequest { targets: vec!["/kv/first".to_owned()], ..Default::default() };
+    let mut stream = StoreClient::new(channel).history(request).await.unwrap().into_inner();
+    let found = within("the history", stream.message()).await.unwrap().unwrap().commands;
+    assert_eq!(found.len(), 3);
+    assert!(found.iter().all(|command| !command.face.is_empty()), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn each_operation_and_condition_asks_for_its_right() {
     let cluster = auth::cluster(Settings::calm()).await;
     Resources::of(&cluster, 0).register_demo().await;
