@@ -20,7 +20,7 @@ use crate::error::CliError;
 use crate::output::{WriteOut, print_json};
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
-use headwater_proto::pb::mvccpb;
+use headwater_proto::pb::{mvccpb, pbservice};
 
 /// Print the differences between two points of the history
 #[derive(Clone, Debug, clap::Args)]
@@ -116,27 +116,69 @@ fn settle(change: pb::EntityChange, types: &Types) -> Option<pb::EntityChange> {
     Some(pb::EntityChange { kind: kind.into(), ..change })
 }
 
-/// Whether both states have the same lines; of keys, the same value.
+/// Whether both states are the same to people: keys by their values, nodes and instances but for
+/// their log indexes, others by their lines.
 fn is_same(before: &pb::Entity, after: &pb::Entity, types: &Types) -> bool {
     let value = |entity: &pb::Entity| {
         let data = entity.data.as_ref().filter(|data| name(data) == "mvccpb.KeyValue")?;
         mvccpb::KeyValue::decode(&data.value[..]).ok().map(|kv| kv.value)
     };
-    match (value(before), value(after)) {
+    if let (Some(before), Some(after)) = (value(before), value(after)) {
+        return before == after;
+    }
+    match (before.data.as_ref().and_then(without_indexes), after.data.as_ref().and_then(without_indexes)) {
         (Some(before), Some(after)) => before == after,
         _ => lines(before, types) == lines(after, types),
     }
 }
 
+/// A node, or an instance, without the log indexes of its rows. `None` for other entities.
+fn without_indexes(data: &prost_types::Any) -> Option<pbservice::CheckServiceNode> {
+    let whole = match name(data) {
+        "hashicorp.consul.internal.service.Node" => {
+            let node = Some(pbservice::Node::decode(&data.value[..]).ok()?);
+            pbservice::CheckServiceNode { node, ..Default::default() }
+        }
+        "hashicorp.consul.internal.service.CheckServiceNode" => {
+            pbservice::CheckServiceNode::decode(&data.value[..]).ok()?
+        }
+        _ => return None,
+    };
+    Some(pbservice::CheckServiceNode {
+        node: whole.node.map(|node| pbservice::Node { raft_index: None, ..node }),
+        service: whole.service.map(|service| pbservice::NodeService { raft_index: None, ..service }),
+        checks: whole.checks.into_iter().map(|check| pbservice::HealthCheck { raft_index: None, ..check }).collect(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_proto::pb::pbcommon;
 
     fn key(value: &str) -> Option<pb::Entity> {
         let kv = mvccpb::KeyValue { value: value.to_owned().into(), ..Default::default() };
         let type_url = "type.googleapis.com/mvccpb.KeyValue".to_owned();
         let data = Some(prost_types::Any { type_url, value: kv.encode_to_vec() });
         Some(pb::Entity { path: "/kv/a".to_owned(), data, index: 7 })
+    }
+
+    fn instance(index: u64, meta: &str) -> Option<pb::Entity> {
+        let raft_index = Some(pbcommon::RaftIndex { create_index: 1, modify_index: index });
+        let meta = [(meta.to_owned(), String::new())].into();
+        let service = Some(pbservice::NodeService { meta, raft_index, ..Default::default() });
+        let found = pbservice::CheckServiceNode { service, ..Default::default() };
+        let type_url = "type.googleapis.com/hashicorp.consul.internal.service.CheckServiceNode".to_owned();
+        let data = Some(prost_types::Any { type_url, value: found.encode_to_vec() });
+        Some(pb::Entity { path: "/services/w/n/w".to_owned(), data, index })
+    }
+
+    #[test]
+    fn log_indexes_of_an_instance_do_not_count_and_its_meta_does() {
+        let types = Types::new();
+        let is_same = |a: Option<pb::Entity>, b: Option<pb::Entity>| is_same(&a.unwrap(), &b.unwrap(), &types);
+        assert!(is_same(instance(5, "RaftIndex"), instance(9, "RaftIndex")));
+        assert!(!is_same(instance(5, "RaftIndex"), instance(5, "other")));
     }
 
     #[test]

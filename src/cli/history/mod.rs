@@ -26,13 +26,14 @@ fn store(cluster: &Cluster) -> Store {
     Store::new(cluster.endpoints().clone(), cluster.timeout())
 }
 
-/// The text for a time before the first change of the store, at which nothing existed.
-async fn no_history_before(cluster: &Cluster) -> Result<String, CliError> {
+/// The text for a time before the first change of the store, at which nothing existed. The date is
+/// missing for a user without the right to the whole history.
+async fn no_history_before(cluster: &Cluster) -> String {
     let request = pb::HistoryRequest { limit: 1, paths_only: true, ..Default::default() };
-    let first = store(cluster).history(request).next().await.map_err(refusal::stream_error)?;
+    let first = store(cluster).history(request).next().await.ok().flatten();
     let first = first.and_then(|message| message.commands.into_iter().next());
     let date = first.map(|command| point::time_text(command.unix_ms)).filter(|date| !date.is_empty());
-    Ok(format!("the store has no history before {}", date.as_deref().unwrap_or("that time")))
+    format!("the store has no history before {}", date.as_deref().unwrap_or("that time"))
 }
 
 /// `target` with everything below it; `None` is the whole store. A target with options (`?`) stays

@@ -70,7 +70,7 @@ pub(crate) async fn run(args: ShowArgs, cluster: &Cluster, client: &ClientArgs) 
     if read.entities.is_empty() && client.write_out == WriteOut::Simple {
         // At the index 0 there is only the state before the first change.
         return Err(CliError::Finding(match read.index == 0 && args.at.is_time() {
-            true => no_history_before(cluster).await?,
+            true => no_history_before(cluster).await,
             false => format!("nothing is there at index {}", read.index),
         }));
     }
