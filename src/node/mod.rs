@@ -129,7 +129,8 @@ use headwater_proto::codec;
 use headwater_raft::Consensus;
 use headwater_storage::StateStore;
 use headwater_types::{
-    Applied, AuthRefusal, Command, Face, Feature, LogIndex, MemberProgram, NodeId, Outcome, Proposal, Refusal, Revision,
+    Applied, AuthRefusal, Command, Face, Feature, LogIndex, MemberProgram, NodeId, Outcome, Proposal, Refusal,
+    Revision, Version,
 };
 
 /// Longest wait until this member has applied the log entry that issued or made a request's token.

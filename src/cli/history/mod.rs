@@ -17,7 +17,6 @@ pub(super) mod undo;
 pub(super) use point::WHEN_HELP;
 
 use super::connect::Cluster;
-use super::error::CliError;
 use headwater_client::Store;
 use headwater_proto::pb::headwater_v1 as pb;
 
