@@ -56,12 +56,13 @@ impl Failure {
     }
 }
 
-/// The failure to get an answer from one endpoint.
+/// The failure of a call at one endpoint, before or after the request was sent.
 enum NoAnswer {
     /// There was no connection, or no token: the request was not sent, or refused for its old
     /// token.
     NotSent(Status),
-    /// The request was sent.
+    /// The call was made, and has failed: by a status, which may be a refusal, or by a timeout. A
+    /// status tells whether the request may have been carried out ([`judge`]).
     Sent(Failure),
 }
 

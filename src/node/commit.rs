@@ -286,9 +286,8 @@ impl Node {
         first.map_or(Ok(()), Err)
     }
 
-    /// The idempotency key of a request, and its content, as hashes. The hash of the key includes
-    /// the principal, so that equal keys of two principals differ. `None` if the request has no
-    /// key.
+    /// Hashes of the idempotency key and of the content of a request; `None` if it has no key. The
+    /// hash of the key includes the principal, so that equal keys of two principals differ.
     fn commit_key(
         &self,
         ctx: &RequestContext,

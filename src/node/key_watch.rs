@@ -218,8 +218,9 @@ fn is_creation(event: &KvEvent) -> bool {
     event.kind == ChangeKind::Put && event.kv.version == 1
 }
 
-/// The item's changes that need a look-up of their predecessor, as indexes into the commit's
-/// events. Creations have no predecessor and are marked as resolved.
+/// The item's changes whose predecessor must be looked up, as indexes into the commit's events.
+/// Side effect: a creation that the iterator passes gets an absent predecessor stored in the
+/// commit, because it needs no look-up.
 fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
     item.positions().filter(|position| {
         let commit = item.commit();

@@ -89,8 +89,8 @@ pub struct NodeOptions {
     pub history_retention: Option<Duration>,
     /// The clock that measures leases while this member leads.
     pub lease_clock: LeaseClock,
-    /// Longest wait of a graceful stop until another member leads and the writes in the log have
-    /// their answers.
+    /// Longest wait of a leader that stops or is removed, until another member leads and the writes
+    /// in the log have their answers.
     pub hand_over_timeout: Duration,
     /// Largest command that a client may propose here, bytes.
     pub max_request_bytes: usize,

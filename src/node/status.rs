@@ -83,8 +83,9 @@ pub struct Status {
     /// Whether the node has recovered everything that it had acknowledged before its restart, and
     /// serves.
     pub serving: bool,
-    /// Time for which committed entries wait and none is applied; `None` without such a stall, or
-    /// while it is short.
+    /// Duration of the current stall; `None` without one, or while it is shorter than five seconds.
+    /// In a stall, entries are committed and none is applied, although there is a live leader and
+    /// no snapshot is being received.
     pub stands_still: Option<Duration>,
 }
 
@@ -122,8 +123,9 @@ impl Node {
         })
     }
 
-    /// Time for which committed entries wait and none is applied; `None` without such a stall, or
-    /// while it is short.
+    /// Duration of the current stall; `None` without one, or while it is shorter than five seconds.
+    /// In a stall, entries are committed and none is applied, although there is a live leader and
+    /// no snapshot is being received.
     pub fn stands_still(&self) -> Option<Duration> {
         self.inner.consensus.progress().stalled_for()
     }

@@ -80,8 +80,9 @@ impl<'a> Progress<'a> {
         self.state().leader_commit.send_if_modified(|last| last.replace(index.get()) != Some(index.get()));
     }
 
-    /// Duration of the current stall, in which entries are committed and none is applied. `None`
-    /// without a stall, or while it is shorter than five seconds.
+    /// Duration of the current stall; `None` without one, or while it is shorter than five seconds.
+    /// In a stall, entries are committed and none is applied, although there is a live leader and
+    /// no snapshot is being received.
     pub fn stalled_for(self) -> Option<Duration> {
         let lasts = self.state().stalled_since.lock().as_ref().map(Instant::elapsed);
         lasts.filter(|lasts| *lasts >= STALL_MIN)

@@ -33,7 +33,8 @@ impl StalledApply {
 /// applied meanwhile.
 pub(super) const STALL_MIN: Duration = Duration::from_secs(5);
 
-/// Detector of a stall: nothing is applied although the cluster has committed more.
+/// Detector of a stall: entries are committed and none is applied, although there is a live leader
+/// and no snapshot is being received.
 #[derive(Debug, Default)]
 pub(super) struct StallDetector {
     applied: LogIndex,

@@ -19,11 +19,12 @@ use headwater_types::limits::DNS_CONNECTIONS_MAX;
 /// Most connections of one IPv4 address, or one /64 of IPv6, in their TLS handshake on one port at
 /// once, count. More than a machine with a few thousand clients opens within a second.
 pub(super) const HALF_OPEN_MAX: usize = 1024;
-/// As [`HALF_OPEN_MAX`], for DNS over TLS. A fraction of all DNS connections, so that one address
-/// cannot take them all by handshakes that it never ends.
+/// Most connections of one IPv4 address, or one /64 of IPv6, in their TLS handshake on the port of
+/// DNS over TLS at once, count. A fraction of all DNS connections, so that one address cannot take
+/// them all by handshakes that it never ends.
 pub(super) const DNS_HALF_OPEN_MAX: usize = DNS_CONNECTIONS_MAX / 4;
-/// Time between two checks of the client's certificate of an open connection. Changed trust files
-/// cause a check at once.
+/// Time between two checks of the client's certificate of an open connection. One more check
+/// follows when the port has loaded changed certificate files.
 const TRUST_INTERVAL: Duration = Duration::from_secs(20);
 
 /// A service that adds the other end of its connection to the extensions of each request: client,

@@ -56,7 +56,7 @@ pub struct InstanceOptions {
 pub struct DnsPort {
     /// The sockets of the port.
     pub sockets: DnsSockets,
-    /// Domain, TTL and limits of its answers.
+    /// The domain, and for answers the TTL, the bound over UDP and the filter by health.
     pub options: DnsOptions,
 }
 

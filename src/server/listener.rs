@@ -34,9 +34,9 @@ use headwater_types::limits::{HEADER_LIST_BYTES_MAX, STREAMS_PER_CONNECTION_MAX}
 /// Settings in which the ports differ.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortOptions {
-    /// HTTP/2 flow-control window of one stream, bytes.
+    /// HTTP/2 flow-control window of one stream for received data, bytes.
     pub(super) stream_window_bytes: u32,
-    /// HTTP/2 flow-control window of one connection, bytes.
+    /// HTTP/2 flow-control window of one connection for received data, bytes.
     pub(super) connection_window_bytes: u32,
     /// Time without received data after which a connection is probed, by HTTP/2 `PING` and by TCP
     /// keepalive.
@@ -57,8 +57,9 @@ impl PortOptions {
     }
 }
 
-/// Options of the client port. A stream of events must not wait for window updates. etcd probes
-/// every 2 h; a dead client should not hold its watchers for so long.
+/// Options of the client port. The windows bound what a client sends ahead, such as large values;
+/// the client's own windows bound events. A silent client is probed much sooner than by etcd (after
+/// 2 h), so that a dead one does not hold its watchers for long.
 pub(super) const CLIENT_PORT: PortOptions = PortOptions {
     stream_window_bytes: 1024 * 1024,
     connection_window_bytes: 4 * 1024 * 1024,
@@ -77,7 +78,7 @@ pub(super) const PEER_PORT: PortOptions = PortOptions {
     takes_url_authority: false,
 };
 
-/// Options of the metrics port. A scrape is one answer of some 100 KiB.
+/// Options of the metrics port. Small windows suffice: requests have no content.
 pub(super) const METRICS_PORT: PortOptions = PortOptions {
     stream_window_bytes: 64 * 1024,
     connection_window_bytes: 64 * 1024,

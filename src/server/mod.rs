@@ -54,8 +54,8 @@ use headwater_types::{ClusterId, MemberProgram, NodeId};
 
 /// Longest file with a private key of signed tokens, bytes.
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Longest wait of a graceful stop for another member to take the lead, and for the answers to the
-/// writes in the log.
+/// Longest wait of a leader that stops or is removed, until another member leads and the writes in
+/// the log have their answers.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait of the answer to a forwarded write until this member has applied the write. Far
 /// longer than an apply takes, far shorter than a client waits.

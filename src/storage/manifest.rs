@@ -74,7 +74,8 @@ mod tests {
 
     use super::*;
 
-    /// A database with some records in its list, and that list.
+    /// A database with some records in its list: its folder, the bytes of the list, and the path of
+    /// the list.
     fn database() -> (tempfile::TempDir, Vec<u8>, std::path::PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let mut options = Options::default();

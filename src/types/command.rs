@@ -117,7 +117,7 @@ pub enum Command {
     Auth(AuthCommand),
     /// Changes tokens, policies, roles, auth methods and binding rules of Consul's ACLs.
     Acl(AclCommand),
-    /// Changes entities of several faces.
+    /// Changes entities of any faces, all of them or none.
     Commit(Box<Commit>),
     /// Stores a text in the state, replacing the previous one.
     #[cfg(feature = "next-version")]

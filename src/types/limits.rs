@@ -178,9 +178,9 @@ pub const CONTENDERS_MAX: usize = 20_000;
 /// Time to live of the lease that the node makes for a contender without one, seconds (etcd's;
 /// spec: etcd §4.4).
 pub const SESSION_TTL_SECONDS: i64 = 60;
-/// Bytes of commands in one append to the log. A batch closes once it has as many, so that its last
-/// proposal may exceed the limit. A read of the log for replication stays within it, but has at
-/// least one entry.
+/// Bytes of commands at which a batch is full. What is added last may exceed them: one command
+/// where a member gathers its own commands; a whole batch where batches are merged, because they
+/// are not split. A read of the log for replication stays within it, but has at least one entry.
 pub const APPEND_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of applied commands after which a snapshot is made. One is also made after
 /// `raft.snapshot-every` entries, whichever comes first.

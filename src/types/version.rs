@@ -158,8 +158,8 @@ pub enum Feature {
     AlarmsByKind,
     /// Proposals name their face; history has the author and the face of each command.
     Authors,
-    /// [`Command::Commit`](super::Command::Commit): changes of entities of several faces at once,
-    /// and idempotency keys.
+    /// [`Command::Commit`](super::Command::Commit): changes of entities of any faces, all of them
+    /// or none, and idempotency keys.
     Commits,
     /// [`Command::Note`](super::Command::Note): a new command with a new record.
     #[cfg(feature = "next-version")]

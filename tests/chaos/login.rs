@@ -162,8 +162,8 @@ impl Service<http::Request<Body>> for Line {
     }
 }
 
-/// Whether an answer says that the token is not accepted: HTTP status 401 or 403, or gRPC status
-/// `Unauthenticated`.
+/// Whether the status or the headers of a response say that the token is not accepted: HTTP status
+/// 401 or 403, or `grpc-status` `Unauthenticated`. Trailers are not read: see [`Line::note`].
 fn says_unknown<T>(response: &http::Response<T>) -> bool {
     let unauthenticated = (Code::Unauthenticated as i32).to_string();
     matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)

@@ -112,8 +112,8 @@ async fn read_node(call: &Call) -> Result<super::lookup::LookUp<NodeAndServices>
     Ok(look_up)
 }
 
-/// A node, and the instances on it that the request may see, by id. `null` if there is no such
-/// node, or the request may not see it.
+/// A node, and by id the instances on it that match `?filter` and that the request may see. `null`
+/// if there is no such node, or the request may not see it.
 pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let look_up = read_node(&call).await?;
@@ -129,8 +129,8 @@ pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &Body { node: shapes::node(node, call.node().datacenter()), services }))
 }
 
-/// A node and the list of instances on it that the request may see. A null node and an empty list
-/// if there is no such node, or the request may not see it.
+/// A node, and a list of the instances on it that match `?filter` and that the request may see. A
+/// null node and an empty list if there is no such node, or the request may not see it.
 pub(super) async fn node_services(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let look_up = read_node(&call).await?;

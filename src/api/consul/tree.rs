@@ -12,8 +12,9 @@ use serde_json::{Map, Value};
 use super::decode::is_same_name;
 use headwater_api_shared::mesh::{is_opaque, message_of};
 
-/// The members, each renamed to the field of `message` that its name spells, at any depth. Members
-/// without a field keep their names.
+/// The members, each renamed to the field of `message` that its name spells, at any depth. Fields
+/// have Consul's names, such as `AccessLogs`. If a field is there in two spellings, its own name
+/// wins. Members without a field stay as they are, with everything below them.
 pub(super) fn named(members: Map<String, Value>, message: &MessageDescriptor) -> Map<String, Value> {
     let mut named = Map::new();
     for (name, value) in members {

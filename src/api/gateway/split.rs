@@ -35,7 +35,8 @@ impl Splitter {
         self.buffer.is_empty()
     }
 
-    /// The beginning of an incomplete message.
+    /// The received bytes of the incomplete message, after [`next`](Self::next) has returned
+    /// `None`; empty if no message has begun.
     pub(super) fn rest(&self) -> &[u8] {
         &self.buffer
     }

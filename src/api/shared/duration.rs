@@ -15,8 +15,9 @@ const UNITS: [(&str, u128); 8] = [
     ("h", 3600 * 1_000_000_000),
 ];
 
-/// Reads a duration that is not negative: numbers with units, one after the other, or `0`. `None`
-/// for anything else, and for more than Go can hold: `i64::MAX` nanoseconds, 292 years.
+/// Reads a duration that is not negative: numbers with units, one after the other, or `0`, with or
+/// without a `+` in front. `None` for anything else, and for more than Go can hold: `i64::MAX`
+/// nanoseconds, 292 years.
 pub fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {

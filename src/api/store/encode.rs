@@ -10,8 +10,8 @@ use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
 use headwater_types::{Author, Face, Revision};
 
-/// The answer to a read. `token` encodes the start of the next page as its token; it is not called
-/// after the last page.
+/// The answer to a read. `token` makes the page token from the start of the next page; it is not
+/// called if there is no next page.
 pub(super) fn read(
     read: StoreRead,
     datacenter: &str,

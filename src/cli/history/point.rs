@@ -18,7 +18,7 @@ pub(super) enum When {
     Index(u64),
     /// So long before the time at which the store is asked.
     Ago(Duration),
-    /// Milliseconds since the Unix epoch.
+    /// A date, in milliseconds since the Unix epoch.
     UnixMs(i64),
 }
 

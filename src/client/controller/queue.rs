@@ -94,8 +94,8 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         wait
     }
 
-    /// Number of keys that are ready or scheduled for later. A key that is being handled counts
-    /// only if [`add_after`](Self::add_after) has scheduled it again.
+    /// Number of keys that are ready or scheduled for later. A key that is being handled is not
+    /// counted, unless [`add_after`](Self::add_after) has scheduled it again.
     #[must_use]
     pub fn len(&self) -> usize {
         let line = self.shared.line.lock();

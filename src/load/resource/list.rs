@@ -252,7 +252,8 @@ struct PartialEvent {
     is_end: bool,
 }
 
-/// Codec that encodes requests, and reads of an event only its length and whether it ends the list.
+/// Codec of a watch of resources. It encodes requests. Of an event it decodes only the length, and
+/// whether the event ends the list.
 #[derive(Default)]
 struct PartialCodec(PhantomData<()>);
 

@@ -145,7 +145,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
-        /// The rights of policies as text equal the verdict of a naive reading of their rules.
+        /// Access to a key of Consul's KV by parsed and compiled policies equals that by a naive
+        /// model: exact rules, else the longest prefix, else the default; among equals deny wins.
         #[test]
         fn policies_mean_what_a_naive_model_says(
             policies in proptest::collection::vec(

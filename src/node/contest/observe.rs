@@ -25,7 +25,7 @@ pub type Observed = Read<KeyValue>;
 
 type Sink = mpsc::Sender<Result<Observed, NodeError>>;
 
-/// The owner of the name, as a read or a change shows it.
+/// The owner of a name or its absence, as the last read or change shows it.
 enum Known {
     Owner(Observed),
     /// The name had no owner at this revision.
@@ -180,7 +180,7 @@ struct Changes<'a> {
     range: KeyRange,
     after: Revision,
     open: Option<(Arc<Session>, KeyWatch)>,
-    /// Log index of the last change of rights when the asker's right was last checked.
+    /// Log index of the last change of rights that the asker was checked against.
     judged: LogIndex,
     rights: WatchStream<LogIndex>,
 }

@@ -51,7 +51,7 @@ pub enum StoreError {
     TooFar {
         /// The index of the request.
         index: LogIndex,
-        /// Most records of history that are searched.
+        /// Most entries of history that are searched, count.
         searched: usize,
     },
     /// A member has changed since the point, and its state there comes from a change that is older

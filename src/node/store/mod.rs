@@ -110,8 +110,8 @@ impl Wanted {
 struct At {
     /// The log index.
     index: LogIndex,
-    /// The index for lookups: [`NEWEST`] for the newest state, because its caches serve only that,
-    /// otherwise `index`.
+    /// Argument of lookups. [`NEWEST`] if the point is the newest state: the caches of the view
+    /// serve no other argument. Otherwise `index`.
     lookup: LogIndex,
 }
 

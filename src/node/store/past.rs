@@ -10,7 +10,8 @@ use headwater_storage::state::{CommandWalk, HistorySpan, Table, Tables};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::{ClusterEvent, ClusterMember, LeaseId, LogIndex, NodeId};
 
-/// Most records of history that one search visits, count; the last command may exceed it.
+/// Most entries of history that one search visits, count: records of all tables, and heads. A
+/// search that exceeds it ends after the current command, without a result.
 const SEARCHED_MAX: usize = 2_000_000;
 
 /// The table with the events of leases and members.
@@ -96,7 +97,7 @@ fn too_far(at: At) -> StoreError {
 }
 
 /// Visits the events after a point, oldest first. Returns false if it visited more than
-/// [`SEARCHED_MAX`] records: it stopped there, and later events may be missing.
+/// [`SEARCHED_MAX`] entries of history: it stopped there, and later events may be missing.
 fn later_events(view: &ReadView<'_>, at: At, mut visit: impl FnMut(ClusterEvent)) -> Result<bool, StorageError> {
     if at.is_newest() {
         return Ok(true);
@@ -120,7 +121,7 @@ pub(super) enum Earlier {
     /// Unknown: the member's last change before the command, if any, is older than history.
     Compacted,
     /// Unknown: the member's last change before the command was not found among the `SEARCHED_MAX`
-    /// records before it.
+    /// entries of history before it.
     TooFar,
 }
 

@@ -93,7 +93,8 @@ impl Sending {
         (page.into(), false)
     }
 
-    /// Takes the next element of listing and changes, in the order of names; `None` after the last.
+    /// Takes the next element of the state, in the order of names; `None` after the last. A changed
+    /// element replaces the listed one, and removed ones are skipped.
     fn take(&mut self) -> Option<Bytes> {
         loop {
             let is_changed_first = match (self.listing.get(self.next), self.changed.first_key_value()) {

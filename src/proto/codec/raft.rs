@@ -90,7 +90,8 @@ pub struct NodeInfo {
     pub former_peer_url: String,
 }
 
-/// The members of the cluster.
+/// Membership of the cluster: the ids of the voters, and every member with its name, addresses and
+/// state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// The ids of the voters: one set, or the old and the new one during a change (joint

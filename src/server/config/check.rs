@@ -38,8 +38,9 @@ const RAFT: RaftConfig = RaftConfig {
 const STORAGE: StorageConfig =
     StorageConfig { block_cache_bytes: 64 << 20, state_memtable_bytes: 16 << 20, log_memtable_bytes: 4 << 20 };
 /// Defaults of the section `watch`. The window holds one or two seconds of the fastest writes with
-/// values of a few hundred bytes. etcd reports progress every ten minutes, and ends a stream
-/// without a leader after three elections (spec: etcd §2).
+/// values of a few hundred bytes. As in etcd, progress is reported every ten minutes, and a stream
+/// that requires a leader ends after 3 s without one, three of etcd's election timeouts (spec: etcd
+/// §2).
 const WATCH: WatchConfig = WatchConfig {
     window_bytes: 64 << 20,
     window_commits: 65_536,

@@ -337,8 +337,9 @@ pub struct HttpConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
     /// Longest time that a request may take; an earlier deadline of the client holds. Streams and
-    /// waits (locks, elections, blocking queries) may last longer: the bound is for each read and
-    /// write that they make.
+    /// waits (locks, elections, blocking queries) may last longer: the bound is for each of their
+    /// reads and writes, unless these have a constant timeout. That is 5 s for a read of a
+    /// contender or observer, and 30 s for a part of a history (`Store.History`).
     pub request_timeout: Duration,
     /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
     pub max_request_bytes: u64,

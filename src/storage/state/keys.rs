@@ -494,7 +494,8 @@ pub(super) fn parse_lease(key: &[u8]) -> Option<LeaseId> {
     Some(LeaseId(i64::from_be_bytes(id.try_into().ok()?)))
 }
 
-/// First key after all keys that begin with `prefix`. The prefix must not consist of `ff` alone.
+/// Smallest key above all keys that begin with `prefix`, which must have at least one byte below
+/// `ff`.
 pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last + 1);
     let mut end = prefix[..kept].to_vec();

@@ -105,8 +105,8 @@ impl<'a> Cursor<'a> {
         (format == version.byte()).then_some(Self(rest))
     }
 
-    /// Opens a record of [`FORMAT`] or [`FORMAT_FLOOR`]. True for the latter: one more number ends
-    /// the record.
+    /// Opens a record of [`FORMAT`] or [`FORMAT_FLOOR`]. True for the latter: one more log index
+    /// ends the record, and the caller reads it.
     pub(super) fn open_with_floor(bytes: &'a [u8]) -> Option<(Self, bool)> {
         match bytes.split_first()? {
             (&FORMAT, rest) => Some((Self(rest), false)),

@@ -83,7 +83,7 @@ pub enum AclRefusal {
     /// was none, and `reset` is not zero.
     #[error("ACL bootstrap no longer allowed")]
     Bootstrapped = 1,
-    /// The row to change does not exist.
+    /// The row that a put is to replace does not exist. Removing an absent row is not refused.
     #[error("it does not exist")]
     Absent = 2,
     /// A row with this key ([`AclKey`]) exists.

@@ -122,10 +122,11 @@ pub enum ResourceDeletion {
 /// Effect of one [`ResourceReap`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceReaped {
-    /// Number of children that were removed.
+    /// Number of children that this step removed.
     pub removed: u64,
-    /// Number of children that were marked for deletion, because they have finalizers or are units
-    /// of tenancy with resources in them.
+    /// Number of children that this step newly marked for deletion, because they have finalizers or
+    /// are units of tenancy with resources in them. Children that were marked before, or that
+    /// cannot be deleted, are in neither count.
     pub marked: u64,
     /// Value of [`ResourceReap::after`] for the next step; `None` if this step was the last one.
     pub next: Option<Bytes>,

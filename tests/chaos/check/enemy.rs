@@ -13,8 +13,8 @@ const MEMORY_FACTOR: (u64, u64) = (3, 2);
 /// Memory that an attack may add to any node: as much as a node's bound on unread answers
 /// (`UNREAD_ANSWERS_BYTES_MAX`).
 const MEMORY_ALLOWANCE_BYTES: u64 = 128 << 20;
-/// Longest time that may pass between two answers to keep-alives of a lease, during the attack
-/// before the first fault.
+/// Longest time that may pass without an answer to keep-alives of a lease, while the enemy attacks
+/// and before the first fault.
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(2);
 
 /// Outcomes of all attempts of one attack: counts, and the texts of those that were let through.
@@ -52,7 +52,8 @@ pub(crate) struct Siege {
     pub quiet: Vec<u64>,
     /// Most resident memory of each node with the enemy, bytes. 0: not measured.
     pub attacked: Vec<u64>,
-    /// By node: longest time between two answers to keep-alives of one lease.
+    /// By node: longest time without an answer to keep-alives of a lease that it granted, while the
+    /// enemy attacks and before the first fault. All of that time if the node granted no lease.
     pub keep_alives: Vec<Duration>,
     /// Descriptions of members that are no nodes of the run.
     pub strangers: Vec<String>,

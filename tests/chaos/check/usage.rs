@@ -41,8 +41,8 @@ impl Usage {
     }
 }
 
-/// Judges the maxima by the bounds. If there are samples, a resource that is 0 in all of them was
-/// not measured, which is a finding, too.
+/// Judges the maxima by the bounds. A resource that is 0 in every sample was not measured, which is
+/// a finding, too. Without samples there is no such finding.
 pub(crate) fn check(usage: &Usage) -> Findings {
     let mut findings = Findings::new("resources");
     let NodeUsage { disk_bytes, resident_bytes, open_files } = usage.most();

@@ -147,7 +147,8 @@ impl Judge<'_> {
         if self.watcher.prefix { key.starts_with(&self.watcher.key) } else { *key == self.watcher.key }
     }
 
-    /// Compares the events of one revision, from a stream that began at `opened`, with the log.
+    /// Compares the events of one revision with the log. `opened` is the start revision of their
+    /// stream. If that revision is compacted, its own events may lack their previous pairs.
     fn one_revision(&mut self, revision: i64, opened: i64, events: &[&Event]) {
         if let Some(event) = events.iter().find(|event| !self.wants(event)) {
             self.found("filter: an event of another key", format!("revision {revision}: {}", event.pair.key));

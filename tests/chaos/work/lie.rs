@@ -68,8 +68,9 @@ fn altered(outcome: Outcome, change: impl FnOnce(Answer) -> Answer) -> Outcome {
     }
 }
 
-/// The answer with a falsified revision, count, pair or comparison. Unchanged if it has none of
-/// them, such as a replacement without a previous pair.
+/// The answer with one falsification: the revision of a put is one less, `succeeded` of a
+/// transaction is inverted, a count is one more, or the previous pair or the last pair of a list is
+/// left out. Unchanged if nothing of this is possible, such as for an empty list of pairs.
 fn wrong(answer: Answer) -> Answer {
     let Answer { revision, index, body } = answer;
     let answer = |body| Answer { revision, index, body };

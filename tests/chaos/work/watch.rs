@@ -38,7 +38,8 @@ const RETRY: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(2);
 /// Number of short watches in parallel.
 const SHORT: u64 = 2;
-/// Largest distance of a short watch's start revision from the newest revision.
+/// Largest distance of a short watch's start revision from the revision that all collectors have
+/// reached. That is the newest one, unless a collector lags.
 const SHORT_DISTANCE: i64 = 100;
 /// Length of a short watch, milliseconds.
 const SHORT_STAY: std::ops::Range<u64> = 500..2500;
@@ -349,7 +350,8 @@ impl Follower {
         }
     }
 
-    /// Records a message; `None` if the stream has ended.
+    /// Records a message and moves the position behind it. `None` if the message cancels the watch.
+    /// `from` is the start revision of the watch.
     fn take(&mut self, node: usize, from: i64, answer: pb::WatchResponse) -> Option<()> {
         let revision = answer.header.as_ref().map_or(0, |header| header.revision);
         if answer.canceled {

@@ -20,7 +20,7 @@ pub(crate) const PREFIX: &str = "sentinel/";
 pub(crate) const PREFIX_END: &str = "sentinel0";
 /// Number of sentinels that are written before the attack.
 const FIRST_KEYS: usize = 20;
-/// Pause between two writes.
+/// Pause between two writes during the attack. Those before the attack have none.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The task that writes sentinels, and the keys of the acknowledged ones.

@@ -112,7 +112,8 @@ impl Leaders {
         }
     }
 
-    /// Appends an entry without effect. A node whose applying is stuck requests such an entry.
+    /// Appends a command without content, which has no effect. A member whose apply is stuck
+    /// proposes one, because openraft applies again when the next entry arrives.
     pub(super) fn write_blank(&mut self) {
         self.add(EntryPayload::Normal(EncodedCommand(bytes::Bytes::new())));
     }
