@@ -1,7 +1,7 @@
 //! Lines on standard error, for people.
 //!
 //! Invariant: a command does not end because nobody reads its standard error. So the crates with
-//! commands use [`notice!`](crate::notice) in place of `eprintln!`, which panics then;
+//! commands use [`notice!`](macro@crate::notice) in place of `eprintln!`, which panics then;
 //! `tests/tidy` holds that.
 
 use std::fmt::Arguments;
@@ -15,7 +15,7 @@ macro_rules! notice {
     };
 }
 
-/// Prints the line of [`notice!`](crate::notice).
+/// Prints the line of [`notice!`](macro@crate::notice).
 pub fn print_notice(text: Arguments<'_>) {
     print(&mut std::io::stderr().lock(), text);
 }
