@@ -55,8 +55,8 @@ pub struct KeptEntry {
     bytes: u64,
 }
 
-/// The oldest stored entries of the order. Every commit with a key looks at the first one, and an
-/// iterator costs four times as much as the rest of such a commit.
+/// The oldest stored entries of the order. Every commit with a key looks at the first one; an
+/// iterator for each would be a sixth of the time that such a commit takes to apply.
 #[derive(Default)]
 pub(super) struct OldestCommits {
     /// The first entry is the first stored one from this log index on.
