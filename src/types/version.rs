@@ -156,7 +156,8 @@ pub enum Feature {
     Acl,
     /// A changed rule: the bound on active alarms counts each kind by itself.
     AlarmsByKind,
-    /// Proposals name their face; history has the author and the face of each command.
+    /// Proposals name their face; history has the author and the face of each command, and the
+    /// places of the versions that it replaced.
     Authors,
     /// [`Command::Commit`](super::Command::Commit): changes of entities of any faces, all of them
     /// or none, and idempotency keys.

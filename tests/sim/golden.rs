@@ -154,7 +154,9 @@ fn commands() -> Vec<Command> {
         Command::SetQuota(Quota { bytes_max: Some(1 << 20), member: NodeId(1) }),
     ];
     all.extend(random);
-    all.extend([alarm(true), alarm(false), register_type(), resource("one"), resource("two"), resource("one")]);
+    all.extend([alarm(true), alarm(false), register_type()]);
+    let type_version = LogIndex(all.len() as u64);
+    all.extend(["one", "two", "one"].map(|name| resource(name, type_version)));
     let kv = |verb, path: &str, value: &str, index| {
         let (path, value) = (Bytes::from(path.to_owned()), Bytes::from(value.to_owned()));
         let (flags, index, session) = (3, LogIndex(index), String::new());
@@ -196,7 +198,7 @@ fn commands() -> Vec<Command> {
         Command::SetVersion(VersionChange::EndDowngrade),
     ]);
     all.extend(invitations());
-    all.extend(commits());
+    all.extend(commits(type_version));
     // A downgrade removes the data of this version, and the next upgrade begins without it.
     all.extend([
         Command::SetVersion(VersionChange::Downgrade { to: before }),
@@ -204,12 +206,14 @@ fn commands() -> Vec<Command> {
         Command::SetVersion(VersionChange::Raise { to: version, term: Term(1) }),
     ]);
     all.extend(invitations());
-    all.extend(commits());
+    all.extend(commits(type_version));
     all
 }
 
-/// Commits of operations of all faces, with every outcome but those about limits.
-fn commits() -> Vec<Command> {
+/// Commits with operations of all faces, and commits of keys alone: done, repeated, and failed by
+/// another content for a key, by an operation, and by a condition. `type_version` is that of the
+/// registered type.
+fn commits(type_version: LogIndex) -> Vec<Command> {
     let operation = |command| CommitOp::new(command).expect("an operation of a commit");
     let put = |key: &'static str| {
         let (value, lease) = (ValueChoice::Set("v".into()), LeaseChoice::Set(LeaseId(0)));
@@ -222,11 +226,12 @@ fn commits() -> Vec<Command> {
     let all = || {
         vec![
             put("golden/a"),
-            operation(resource("three")),
+            operation(resource("three", type_version)),
             operation(Command::Catalog(CatalogCommand::Register(Box::new(register.clone())))),
             operation(Command::Consul(ConsulCommand::Kv(kv.clone()))),
         ]
     };
+    // Keys of random commits may have small ids.
     let commit = |operations, id: u8, body: u8| {
         let key = CommitKey { id: [id; 16], body: [body; 16] };
         Command::Commit(Box::new(Commit { conditions: vec![], operations, key: Some(key) }))
@@ -238,11 +243,11 @@ fn commits() -> Vec<Command> {
     };
     let absent = operation(Command::LeaseRevoke(LeaseRevoke { id: LeaseId(777) }));
     vec![
-        commit(all(), 1, 1),
-        commit(all(), 1, 1),
-        commit(all(), 1, 2),
-        commit(vec![put("golden/c"), absent], 2, 1),
-        commit(vec![put("golden/c"), put("golden/c")], 2, 1),
+        commit(all(), 201, 1),
+        commit(all(), 201, 1),
+        commit(all(), 201, 2),
+        commit(vec![put("golden/c"), absent], 202, 1),
+        commit(vec![put("golden/c"), put("golden/c")], 202, 1),
         guarded(EntityTest::Exists(true)),
         guarded(EntityTest::Index(LogIndex(0))),
         guarded(EntityTest::UnchangedSince(LogIndex(1))),
@@ -426,17 +431,17 @@ fn item() -> Type {
 fn register_type() -> Command {
     let (uid, name) = (String::new(), TypeName::of(&item()).0);
     let id = ResourceId { uid, name, type_: Type::resource_type(), tenancy: Tenancy::default() };
-    write_of(id, Some((item(), Scope::Cluster)))
+    write_of(id, LogIndex::ZERO, Some((item(), Scope::Cluster)))
 }
 
-fn resource(name: &str) -> Command {
+fn resource(name: &str, type_version: LogIndex) -> Command {
     let (uid, name) = (String::new(), name.to_owned());
-    write_of(ResourceId { uid, name, type_: item(), tenancy: Tenancy::default() }, None)
+    write_of(ResourceId { uid, name, type_: item(), tenancy: Tenancy::default() }, type_version, None)
 }
 
-fn write_of(id: ResourceId, registers: Option<(Type, Scope)>) -> Command {
+fn write_of(id: ResourceId, type_version: LogIndex, registers: Option<(Type, Scope)>) -> Command {
     let resource = Resource { id, ..Resource::default() };
     let (uid, generation) = (ULID.to_owned(), ULID.to_owned());
-    let write = ResourceWrite { resource, expected: None, uid, generation, type_version: LogIndex::ZERO, registers };
+    let write = ResourceWrite { resource, expected: None, uid, generation, type_version, registers };
     Command::Resource(ResourceCommand::Write(Box::new(write)))
 }

@@ -279,10 +279,20 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         true
     }
 
-    /// The version at `key` before the command at `index`. `None` if there was none, or if states
-    /// are not asked for.
-    fn version_before(&self, table: Table, key: &[u8], index: LogIndex) -> Result<Option<Version>, StorageError> {
-        if self.filter.names_only { Ok(None) } else { self.view.lookup(table, key, before(index)) }
+    /// The version that `record` of the command at `index` replaces or removes, with its place and
+    /// size at least. `None` if there was none, or if states are not asked for.
+    fn version_before(
+        &self,
+        table: Table,
+        record: &HistoryRecord,
+        index: LogIndex,
+    ) -> Result<Option<Version>, StorageError> {
+        match record.previous {
+            _ if self.filter.names_only => Ok(None),
+            // Heads have it for keys, but not from before version 0.4.
+            Some(previous) => Ok(Some(previous.to_version())),
+            None => self.view.lookup(table, &record.kv.key, before(index)),
+        }
     }
 
     /// The state with the last change `index` and the data of `data`; `None` if states are not
@@ -299,9 +309,7 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         let kind = kind_of(record);
         let was = match kind {
             EntityChangeKind::Created => None,
-            EntityChangeKind::Updated | EntityChangeKind::Removed => {
-                self.version_before(Table::Kv, &record.kv.key, index)?
-            }
+            EntityChangeKind::Updated | EntityChangeKind::Removed => self.version_before(Table::Kv, record, index)?,
         };
         let after = match kind {
             EntityChangeKind::Removed => None,
@@ -363,10 +371,10 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         let (was, after) = match kind {
             EntityChangeKind::Created => (None, self.state(index, || ElementData::CatalogNode(row))),
             EntityChangeKind::Updated => {
-                let was = self.version_before(Table::CatalogNode, &record.kv.key, index)?;
+                let was = self.version_before(Table::CatalogNode, record, index)?;
                 (was, self.state(index, || ElementData::CatalogNode(row)))
             }
-            EntityChangeKind::Removed => (self.version_before(Table::CatalogNode, &record.kv.key, index)?, None),
+            EntityChangeKind::Removed => (self.version_before(Table::CatalogNode, record, index)?, None),
         };
         let change = EntityChange { space, name, kind, before: None, after, is_expired: false };
         Ok(self.push(change, record.kv.value.len(), was))

@@ -134,7 +134,17 @@ impl ReadView<'_> {
     ///
     /// If the disk failed, or history is damaged.
     pub fn last_command(&self, index: LogIndex) -> Result<Option<CommandHistory>, StorageError> {
-        let after = LogIndex(self.head().compacted_index().get().saturating_sub(1));
+        let oldest = self.head().compacted_index();
+        if index >= oldest {
+            // Mostly the index is that of a command. A walk would begin with an iterator, which
+            // costs several times as much as this read.
+            let key = keys::history(index, 0);
+            if let Some(value) = self.snapshot.get_pinned_cf(self.families.history, key)? {
+                let head = head_of(&key, &value)?;
+                return Ok(Some(CommandHistory { index, head, records: Vec::new() }));
+            }
+        }
+        let after = LogIndex(oldest.get().saturating_sub(1));
         self.walk(HistorySpan { after, through: index }, true, Tables::default()).next()
     }
 
@@ -256,7 +266,7 @@ impl CommandWalk<'_> {
             let wanted = keys::history(index, position);
             match self.iter.item().filter(|(key, _)| **key == wanted[..]) {
                 Some((key, value)) => {
-                    if !records.add(key, value)? {
+                    if !records.add(key, value, position)? {
                         self.iter.seek(keys::history(index.next(), 0));
                         return Ok(Some(WalkedCommand::Large(index, head)));
                     }
@@ -269,7 +279,8 @@ impl CommandWalk<'_> {
         }
         self.iter.next();
         self.visited += 1;
-        Ok(Some(WalkedCommand::Whole(CommandHistory { index, head, records: records.records })))
+        let records = records.finish(&head);
+        Ok(Some(WalkedCommand::Whole(CommandHistory { index, head, records })))
     }
 
     fn backward(&mut self, bytes_max: usize) -> Result<Option<WalkedCommand>, StorageError> {
@@ -285,7 +296,7 @@ impl CommandWalk<'_> {
                 return Err(corrupt(HISTORY, key, "the command behind it has no head"));
             }
             if position > 0 {
-                if records.add(key, value)? {
+                if records.add(key, value, position)? {
                     self.iter.prev();
                     continue;
                 }
@@ -303,7 +314,7 @@ impl CommandWalk<'_> {
             if is_large {
                 return Ok(Some(WalkedCommand::Large(index, head)));
             }
-            let mut records = records.records;
+            let mut records = records.finish(&head);
             records.reverse();
             return Ok(Some(WalkedCommand::Whole(CommandHistory { index, head, records })));
         }
@@ -337,7 +348,8 @@ impl CommandRecords<'_> {
             self.iter.next();
             self.position += 1;
             if let Some(record) = record {
-                return Ok(Some((position, record)));
+                let previous = self.head.previous_of(position);
+                return Ok(Some((position, HistoryRecord { previous, ..record })));
             }
         }
         Ok(None)
@@ -348,18 +360,20 @@ impl CommandRecords<'_> {
 struct Gathered {
     tables: Tables,
     records: Vec<HistoryRecord>,
+    /// Position of each of `records`.
+    positions: Vec<u32>,
     /// Bytes that may still be added.
     left: usize,
 }
 
 impl Gathered {
     fn new(tables: Tables, bytes_max: usize) -> Self {
-        Self { tables, records: Vec::new(), left: bytes_max }
+        Self { tables, records: Vec::new(), positions: Vec::new(), left: bytes_max }
     }
 
-    /// Adds a record, if its table is wanted. False if it is beyond the bound: the records are
-    /// dropped then.
-    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<bool, StorageError> {
+    /// Adds the record at `position`, if its table is wanted. False if it is beyond the bound: the
+    /// records are dropped then.
+    fn add(&mut self, key: &[u8], value: &[u8], position: u32) -> Result<bool, StorageError> {
         let Some(record) = record_of(self.tables, key, value)? else { return Ok(true) };
         match self.left.checked_sub(RECORD_BYTES + value.len()) {
             Some(left) => self.left = left,
@@ -369,7 +383,16 @@ impl Gathered {
             }
         }
         self.records.push(record);
+        self.positions.push(position);
         Ok(true)
+    }
+
+    /// The records, each with the previous version that the head of their command has for it.
+    fn finish(mut self, head: &HistoryHead) -> Vec<HistoryRecord> {
+        for (record, position) in self.records.iter_mut().zip(self.positions) {
+            record.previous = head.previous_of(position);
+        }
+        self.records
     }
 }
 

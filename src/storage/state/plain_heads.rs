@@ -1,8 +1,8 @@
-//! Rewrites the heads of history for programs before version 0.4, which know neither authors nor
-//! faces.
+//! Rewrites the heads of history for programs before version 0.4, which know neither authors and
+//! faces nor previous versions.
 //!
-//! Owns the walk. Invariant: while the version of the cluster is below 0.4 no head with an author
-//! is written, so one walk through history finds all of them; a checkpoint of such a state has
+//! Owns the walk. Invariant: while the version of the cluster is below 0.4 no head with any of them
+//! is written, so one walk through history finds all such heads; a checkpoint of such a state has
 //! none.
 
 use std::sync::atomic::Ordering;
@@ -14,15 +14,15 @@ use super::keys;
 use super::options::{HISTORY, write_options};
 use super::record::HistoryHead;
 use crate::StorageError;
-use headwater_types::{Authorship, Feature, LogIndex};
+use headwater_types::{Feature, LogIndex};
 
 /// Entries of history that one batch visits, records included, before it ends at the next head;
 /// count.
 const BATCH: usize = 4096;
 
 impl StateDb {
-    /// Removes authors and faces from the heads of history, if the cluster's version has none and
-    /// history may have some. In that case it reads all of history while reads and writes continue,
+    /// Removes authors, faces and previous versions from the heads of history, if the cluster's
+    /// version has none and history may have some. In that case it reads all of history while reads and writes continue,
     /// and blocks for as long as it takes. Nothing is lost that a program of that version could
     /// read.
     ///
@@ -40,7 +40,7 @@ impl StateDb {
         }
         // The log is removed after the state that it made is on the disk.
         self.flush_now()?;
-        // If the version has risen since, heads with authors may have been written since.
+        // If the version has risen since, heads that are not plain may have been written since.
         let _committing = self.committing.lock();
         if !Feature::Authors.is_in(self.head().version.version) {
             self.has_plain_heads.store(true, Ordering::Release);
@@ -73,9 +73,9 @@ impl StateDb {
                 }
                 let head =
                     HistoryHead::decode(value).ok_or_else(|| undecodable(HISTORY, key, value, "cannot be decoded"))?;
-                if !head.authorship.is_unknown() {
+                if !head.is_plain() {
                     scratch.clear();
-                    HistoryHead { authorship: Authorship::default(), ..head }.encode(&mut scratch);
+                    head.into_plain().encode(&mut scratch);
                     batch.put_cf(history, key, &scratch);
                 }
             }

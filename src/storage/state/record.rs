@@ -60,6 +60,41 @@ pub struct HistoryHead {
     pub unix_ms: u64,
     /// Author and face of the command.
     pub authorship: Authorship,
+    /// For the records at positions 1, 2, and so on: the version that the record replaces or
+    /// removes. `None` for a record that does so to none, or for which that is not kept: records at
+    /// positions above [`PREVIOUS_MAX`], those of resources and of the catalog, and those that were
+    /// written while the cluster's version had no [`Feature::Authors`]. Without a `None` at its end.
+    pub previous: Vec<Option<PreviousVersion>>,
+}
+
+/// Most records of a command for which its head keeps the previous version, count: the head stays
+/// small, whatever the command changes.
+pub(super) const PREVIOUS_MAX: u32 = 128;
+
+/// The place of the version that a record replaces or removes: a stream of changes reads it without
+/// a search for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreviousVersion {
+    /// Log index of the command that made the version.
+    pub index: LogIndex,
+    /// Number of its record within the history of that command, from 1 on.
+    pub position: u32,
+    /// Length of the value, bytes.
+    pub value_len: u32,
+}
+
+impl PreviousVersion {
+    /// The place of `version`.
+    pub fn of(version: &Version) -> Self {
+        Self { index: version.index, position: version.position, value_len: version.value_len }
+    }
+
+    /// A version at this place, for [`StateReader::load`](super::StateReader::load): it has no other
+    /// facts of it.
+    pub fn to_version(self) -> Version {
+        let Self { index, position, value_len } = self;
+        Version { index, position, value_len, ..Version::default() }
+    }
 }
 
 /// One change as `history` holds it.
@@ -73,6 +108,9 @@ pub struct HistoryRecord {
     /// removal, the key and `mod_revision` only; but the removal of a resource or of a row of the
     /// catalog has its last content as value, so that the event needs no older record.
     pub kv: KeyValue,
+    /// The version that the record replaces or removes, if the reader found it in the head of the
+    /// command. No part of the record on disk.
+    pub previous: Option<PreviousVersion>,
 }
 
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -205,15 +243,41 @@ impl Version {
 
 impl HistoryHead {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let has_authorship = !self.authorship.is_unknown();
-        out.push(if has_authorship { FORMAT_AUTHORS } else { FORMAT });
+        let is_plain = self.is_plain();
+        out.push(if is_plain { FORMAT } else { FORMAT_AUTHORS });
         // Revision 0 is never made by a command.
         put_varint(out, self.revision.map_or(0, Revision::get) as u64);
         put_varint(out, self.count.into());
         put_varint(out, self.unix_ms);
-        if has_authorship {
-            put_authorship(out, &self.authorship);
+        if is_plain {
+            return;
         }
+        put_authorship(out, &self.authorship);
+        for previous in &self.previous {
+            match previous {
+                None => put_varint(out, 0),
+                Some(PreviousVersion { index, position, value_len }) => {
+                    put_varint(out, index.get());
+                    put_varint(out, (*position).into());
+                    put_varint(out, (*value_len).into());
+                }
+            }
+        }
+    }
+
+    /// Whether programs before [`Feature::Authors`] can read the head.
+    pub(super) fn is_plain(&self) -> bool {
+        self.authorship.is_unknown() && self.previous.is_empty()
+    }
+
+    /// The head as programs before [`Feature::Authors`] know it.
+    pub(super) fn into_plain(self) -> Self {
+        Self { authorship: Authorship::default(), previous: Vec::new(), ..self }
+    }
+
+    /// The version that the record at `position` replaces or removes, if the head has it.
+    pub(super) fn previous_of(&self, position: u32) -> Option<PreviousVersion> {
+        *self.previous.get((position as usize).checked_sub(1)?)?
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
@@ -228,11 +292,24 @@ impl HistoryHead {
             count: cursor.u32()?,
             unix_ms: cursor.varint()?,
             authorship: Authorship::default(),
+            previous: Vec::new(),
         };
         if format == FORMAT_AUTHORS {
             head.authorship = read_authorship(&mut cursor)?;
+            while !cursor.is_at_end() {
+                head.previous.push(read_previous(&mut cursor)?);
+            }
         }
         cursor.end(head)
+    }
+}
+
+/// Reads one entry of [`HistoryHead::previous`]: `Some(None)` if the entry is none.
+fn read_previous(cursor: &mut Cursor<'_>) -> Option<Option<PreviousVersion>> {
+    // No command is at index 0.
+    match LogIndex(cursor.varint()?) {
+        LogIndex::ZERO => Some(None),
+        index => Some(Some(PreviousVersion { index, position: cursor.u32()?, value_len: cursor.u32()? })),
     }
 }
 
@@ -317,7 +394,8 @@ pub(super) fn decode_history(bytes: &[u8]) -> Option<HistoryRecord> {
     }
     let mut key = Bytes::copy_from_slice(cursor.0);
     let value = key.split_off(key_len);
-    Some(HistoryRecord { table, kind, kv: KeyValue { key, value, create_revision, mod_revision, version, lease } })
+    let kv = KeyValue { key, value, create_revision, mod_revision, version, lease };
+    Some(HistoryRecord { table, kind, kv, previous: None })
 }
 
 const FLAG_DUE: u8 = 1;
@@ -422,11 +500,21 @@ mod tests {
         assert_eq!(Version::decode(LogIndex(9), &bytes), Some(tombstone));
 
         let authorship = Authorship::default();
-        let head = HistoryHead { revision: Some(Revision(3)), count: 2, unix_ms: 128, authorship };
+        let head =
+            HistoryHead { revision: Some(Revision(3)), count: 2, unix_ms: 128, authorship, previous: Vec::new() };
         bytes.clear();
         head.encode(&mut bytes);
         assert_eq!(bytes, [1, 3, 2, 128, 1]);
         assert_eq!(HistoryHead::decode(&bytes), Some(head.clone()));
+        let place = PreviousVersion { index: LogIndex(300), position: 2, value_len: 5 };
+        let updating = HistoryHead { previous: vec![None, Some(place)], ..head.clone() };
+        bytes.clear();
+        updating.encode(&mut bytes);
+        assert_eq!(bytes, [4, 3, 2, 128, 1, 0, 0, 0, 172, 2, 2, 5]);
+        assert_eq!(HistoryHead::decode(&bytes).as_ref(), Some(&updating));
+        assert_eq!(HistoryHead::decode(&bytes[..bytes.len() - 1]), None, "cut short");
+        assert_eq!([0, 1, 2, 3].map(|position| updating.previous_of(position)), [None, None, Some(place), None]);
+        assert_eq!(updating.into_plain(), head);
         let authored: [(Option<Author>, Option<Face>, &[u8]); 5] = [
             (Some(Author::User("al".to_owned())), Some(Face::Etcd), b"\x04\x03\x02\x80\x01\x01\x01\x02al"),
             (Some(Author::Token("a-1".to_owned())), Some(Face::Consul), b"\x04\x03\x02\x80\x01\x04\x02\x03a-1"),
@@ -452,7 +540,7 @@ mod tests {
         bytes.clear();
         encode_history(&mut bytes, Table::Kv, ChangeKind::Put, &put());
         assert_eq!(bytes, b"\x01\x01\x01\x02\xac\x02\x04\x05\x02k\0value");
-        let record = HistoryRecord { table: Table::Kv, kind: ChangeKind::Put, kv: put() };
+        let record = HistoryRecord { table: Table::Kv, kind: ChangeKind::Put, kv: put(), previous: None };
         assert_eq!(decode_history(&bytes), Some(record));
 
         bytes.clear();

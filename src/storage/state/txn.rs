@@ -28,7 +28,10 @@ use super::outline::Outline;
 use super::overlay::{EventValue, Overlay};
 use super::pending::PendingMap;
 use super::programs;
-use super::record::{HistoryHead, Version, encode_alarms, encode_history, encode_lease, encode_lease_clock};
+use super::record::{
+    HistoryHead, PREVIOUS_MAX, PreviousVersion, Version, encode_alarms, encode_history, encode_lease,
+    encode_lease_clock,
+};
 use super::resources::PendingResources;
 use super::savepoint::{HeldHistory, Savepoint};
 use super::seek::Seeker;
@@ -71,6 +74,8 @@ pub(super) struct Command {
     /// Number of deadlines that the command has begun.
     deadlines: u64,
     authorship: Authorship,
+    /// See [`HistoryHead::previous`].
+    previous: Vec<Option<PreviousVersion>>,
     /// Whether the command has noted that sessions changed.
     sessions_changed: bool,
 }
@@ -164,6 +169,7 @@ impl<'db> WriteTxn<'db> {
             revision: self.head.revision,
             deadlines: 0,
             authorship: Authorship::default(),
+            previous: Vec::new(),
             sessions_changed: false,
         });
     }
@@ -191,8 +197,8 @@ impl<'db> WriteTxn<'db> {
         }
         if command.count > 0 {
             self.scratch.clear();
-            let Command { count, unix_ms, authorship, .. } = command;
-            HistoryHead { revision, count, unix_ms, authorship }.encode(&mut self.scratch);
+            let Command { count, unix_ms, authorship, previous, .. } = command;
+            HistoryHead { revision, count, unix_ms, authorship, previous }.encode(&mut self.scratch);
             self.batch.put_cf(self.families.history, keys::history(command.index, 0), &self.scratch);
         }
     }
@@ -227,6 +233,7 @@ impl<'db> WriteTxn<'db> {
             lease: kv.lease,
             ..self.next_slot()
         };
+        self.note_previous(version.position, previous);
         self.record(table, ChangeKind::Put, version, kv, EventValue::of_plain(table));
     }
 
@@ -241,6 +248,7 @@ impl<'db> WriteTxn<'db> {
             self.move_lease(&key, previous.lease, LeaseId::NONE);
         }
         let version = Version { deleted: true, mod_revision: revision, ..self.next_slot() };
+        self.note_previous(version.position, Some(previous));
         self.record(
             table,
             kind,
@@ -254,6 +262,18 @@ impl<'db> WriteTxn<'db> {
         let command = self.command.as_mut().expect("invariant: writes belong to a command");
         command.count += 1;
         Version { index: command.index, position: command.count, ..Version::default() }
+    }
+
+    /// Notes for the head of the command that its record at `position` replaces or removes
+    /// `version`.
+    fn note_previous(&mut self, position: u32, version: Option<&Version>) {
+        let Some(version) = version else { return };
+        if position > PREVIOUS_MAX || !Feature::Authors.is_in(self.head.version.version) {
+            return;
+        }
+        let command = self.command.as_mut().expect("invariant: writes belong to a command");
+        command.previous.resize(position as usize - 1, None);
+        command.previous.push(Some(PreviousVersion::of(version)));
     }
 
     pub(super) fn record(

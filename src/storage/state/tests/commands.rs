@@ -1,7 +1,8 @@
 //! Walks over commands, and heads with authors.
 
 use super::bed::*;
-use crate::state::{CommandWalk, HistorySpan, Table, Tables, WalkedCommand};
+use crate::state::record::PREVIOUS_MAX;
+use crate::state::{CommandWalk, HistorySpan, PreviousVersion, StateReader, Table, Tables, WalkedCommand};
 use headwater_types::{
     Author, Authorship, ClusterEvent, ClusterVersion, Face, KeyRange, LeaseId, LogIndex, Revision, Version,
 };
@@ -254,4 +255,59 @@ fn a_copy_for_programs_before_authors_has_none() {
     let other = TestBed::new();
     other.store.install(&copy).unwrap();
     assert_eq!(authorships(&other), (vec![Authorship::default()], true));
+}
+
+/// For each record of history: the previous version that the head of its command has, and the one
+/// that a lookup finds. Asserts that walks in both directions and `ReadView::records_of` return
+/// the same records.
+fn previous_versions(bed: &TestBed) -> Vec<(Option<PreviousVersion>, Option<PreviousVersion>)> {
+    let db = bed.store.current();
+    let view = db.view().unwrap();
+    let mut walk = view.walk(span(0, u64::MAX), false, KV);
+    let (mut found, mut forward) = (Vec::new(), Vec::new());
+    while let Some(command) = walk.next().unwrap() {
+        let before = LogIndex(command.index.get() - 1);
+        let mut records = view.records_of(command.index, 0, KV).unwrap();
+        for record in &command.records {
+            assert_eq!(records.next().unwrap().map(|(_, record)| record).as_ref(), Some(record));
+            let known = view.lookup(record.table, &record.kv.key, before).unwrap();
+            found.push((record.previous, known.as_ref().map(PreviousVersion::of)));
+        }
+        forward.push(command);
+    }
+    let mut backward = Vec::new();
+    let mut walk = view.walk(span(0, u64::MAX), true, KV);
+    while let Some(command) = walk.next().unwrap() {
+        backward.insert(0, command);
+    }
+    assert_eq!(forward, backward);
+    found
+}
+
+#[test]
+fn heads_lead_to_the_versions_that_records_replace() {
+    let bed = TestBed::new();
+    bed.commit(1, &[("a", Some("1"))]);
+    bed.commit(2, &[("a", Some("12"))]);
+    let [(None, None), (None, Some(first))] = previous_versions(&bed)[..] else {
+        panic!("a version without the feature")
+    };
+    assert_eq!((first.index, first.position, first.value_len), (LogIndex(1), 1, 1));
+    set_version(&bed, 3, Version::V0_4);
+    let names: Vec<String> = (0..=PREVIOUS_MAX).map(|number| format!("k{number:03}")).collect();
+    let writes: Vec<_> = names.iter().map(|name| (name.as_str(), Some("x"))).collect();
+    bed.commit(4, &writes);
+    bed.commit(5, &writes);
+    bed.commit(6, &[("new", Some("1")), ("a", None), ("k007", Some("xy")), ("k008", None)]);
+    bed.commit(7, &[("a", Some("again")), ("k007", Some("xyz"))]);
+    let found = previous_versions(&bed);
+    let unknown: Vec<_> = found[2..].iter().filter(|(head, lookup)| head != lookup).collect();
+    assert!(matches!(unknown[..], [(None, Some(_))]), "the last record of command 5 alone: {unknown:?}");
+    let kept = found.iter().filter(|(head, _)| head.is_some()).count();
+    assert_eq!(kept, PREVIOUS_MAX as usize + 3 + 1, "those of commands 5, 6 and 7");
+    set_version(&bed, 8, Version::V0_3);
+    bed.commit(9, &[("a", Some("old"))]);
+    bed.store.current().remove_authors().unwrap();
+    assert!(previous_versions(&bed).iter().all(|(head, _)| head.is_none()));
+    assert!(authorships(&bed).1);
 }

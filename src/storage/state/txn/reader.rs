@@ -161,7 +161,7 @@ impl StateReader for WriteTxn<'_> {
     fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError> {
         let pending = |version: &Version| {
             let change = self.overlay.change(version)?;
-            Some(HistoryRecord { table: change.table, kind: change.kind, kv: change.kv.clone() })
+            Some(HistoryRecord { table: change.table, kind: change.kind, kv: change.kv.clone(), previous: None })
         };
         if versions.iter().all(|version| version.index <= self.base.applied_index()) {
             return load::records(self.db, ReadOptions::default, versions);
