@@ -237,7 +237,7 @@ impl Store<'_> {
             Ok(Ok(Ok(StoreRead {
                 index,
                 epoch: view.head().epoch,
-                revision: point::revision_at(view, index)?,
+                revision: point::revision_at(view, index, last.as_ref().map(|command| &command.head))?,
                 unix_ms: last.map_or(0, |command| command.head.unix_ms),
                 entities: page.into_entities(),
                 next,

@@ -6,6 +6,7 @@
 use super::Found;
 use super::error::StoreError;
 use crate::Position;
+use headwater_storage::state::HistoryHead;
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::{LogIndex, Revision};
 
@@ -52,13 +53,21 @@ pub(super) fn compacted(view: &ReadView<'_>, index: Option<LogIndex>) -> Result<
     Ok(StoreError::Compacted { index, oldest, oldest_unix_ms })
 }
 
-/// The KV revision of the state at `index`, which must be readable. A binary search.
-pub(super) fn revision_at(view: &ReadView<'_>, index: LogIndex) -> Result<Revision, StorageError> {
-    let first = view.head().compaction.map_or(Revision::INITIAL, |point| point.revision);
-    let (mut known, mut young) = (first.get(), view.revision().get() + 1);
+/// The KV revision of the state at `index`, which must be readable. `last` is the last command at
+/// `index` or before it; if it made no revision, a binary search.
+pub(super) fn revision_at(
+    view: &ReadView<'_>,
+    index: LogIndex,
+    last: Option<&HistoryHead>,
+) -> Result<Revision, StorageError> {
     if index == view.applied() {
         return Ok(view.revision());
     }
+    if let Some(revision) = last.and_then(|head| head.revision) {
+        return Ok(revision);
+    }
+    let first = view.head().compaction.map_or(Revision::INITIAL, |point| point.revision);
+    let (mut known, mut young) = (first.get(), view.revision().get() + 1);
     // `known` was made at `index` or before; `young` was not.
     while young - known > 1 {
         let middle = known + (young - known) / 2;

@@ -561,7 +561,14 @@ fn points_are_indexes_or_times_within_history() {
     }
     let (future, newest) = (last.next(), last);
     assert_eq!(resolve(&bed, index(future)), Err(StoreError::Future { index: future, newest }));
-    let revision = |bed: &Bed, index| bed.view(|view| point::revision_at(view, index).unwrap());
+    let revision = |bed: &Bed, index| {
+        bed.view(|view| {
+            let last = view.last_command(index).unwrap();
+            let revision = point::revision_at(view, index, last.as_ref().map(|command| &command.head)).unwrap();
+            assert_eq!(point::revision_at(view, index, None).unwrap(), revision, "{index}");
+            revision
+        })
+    };
     for (at, wanted) in [(LogIndex(2), 1), (first, 2), (second, 3), (last, 4)] {
         assert_eq!(revision(&bed, at), Revision(wanted), "{at}");
     }
