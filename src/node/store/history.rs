@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::changes::{CommandChanges, Filter, Gatherer, Place};
@@ -84,7 +85,7 @@ pub struct HistoryPage {
 }
 
 /// The part of history that is left to read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rest {
     /// Changes after this index are left to read.
     after: LogIndex,
@@ -129,8 +130,6 @@ impl Rest {
     }
 }
 
-type Reading = JoinHandle<Result<Part, StoreError>>;
-
 /// A page that was read, and the rest of history that is left to read.
 pub(super) struct Part {
     pub(super) page: HistoryPage,
@@ -150,8 +149,9 @@ pub struct HistoryReader {
     commands_max: usize,
     epoch: Option<StoreEpoch>,
     /// The next part, which is read while the one before is sent.
-    reading: Option<AbortOnDrop>,
-    /// Whether a part was handed out, so that the position is known.
+    reading: Option<Reading>,
+    /// Whether a part was handed out. The first part is handed out even if it has no changes, so
+    /// that the client learns the position of the stream.
     has_begun: bool,
     /// Time at which the last part was handed out, or the stream was opened.
     last: Instant,
@@ -162,13 +162,19 @@ pub struct HistoryReader {
     _watching: Option<Watching>,
 }
 
-/// The task that reads a part. It is aborted when the stream is dropped, unless its read already
-/// runs.
-struct AbortOnDrop(Reading);
+/// A part that is being read, in two steps: the walk over its commands, then the states before its
+/// changes. The walk of the next part can begin after the first step. Dropping it aborts the read,
+/// unless that already runs.
+struct Reading {
+    /// The rest of history after the part, sent after the first step. Closed if the read failed
+    /// before.
+    walked: oneshot::Receiver<Rest>,
+    part: JoinHandle<Result<Part, StoreError>>,
+}
 
-impl Drop for AbortOnDrop {
+impl Drop for Reading {
     fn drop(&mut self) {
-        self.0.abort();
+        self.part.abort();
     }
 }
 
@@ -287,13 +293,15 @@ fn keys_of(target: &StoreTarget) -> Option<(Table, Vec<KeyRange>)> {
 }
 
 /// Reads the next part of `rest`: at most `commands_max` commands, or a part of one that is larger
-/// than a message.
+/// than a message. Calls `walked` with the rest after the part before it loads the states before
+/// the changes.
 pub(super) fn read_part(
     view: &ReadView<'_>,
     filter: &Filter,
     mut rest: Rest,
     epoch: Option<StoreEpoch>,
     commands_max: usize,
+    walked: impl FnOnce(&Rest),
 ) -> Found<Part> {
     let head = view.head();
     let begun = Position { index: rest.after, epoch };
@@ -306,7 +314,7 @@ pub(super) fn read_part(
             // The rest of the command is gone.
             return point::compacted(view, Some(LogIndex(index.get() - 1))).map(Err);
         }
-        return read_within(view, filter, rest, index, place).map(Ok);
+        return read_within(view, filter, rest, index, place, walked).map(Ok);
     }
     if rest.is_open && rest.after < oldest {
         // It begins, or ends, where history begins.
@@ -334,7 +342,7 @@ pub(super) fn read_part(
             Some(WalkedCommand::Large(index, head)) => (index, !gatherer.has_face(&head)),
         };
         if !is_added && gatherer.len() == 0 {
-            return read_within(view, filter, rest, index, Place::default()).map(Ok);
+            return read_within(view, filter, rest, index, Place::default(), walked).map(Ok);
         }
         if !is_added {
             reached = rest.position_before(index);
@@ -349,6 +357,7 @@ pub(super) fn read_part(
         }
     }
     rest.advance(reached);
+    walked(&rest);
     let page = HistoryPage { commands: gatherer.finish()?, reached, oldest, epoch: head.epoch };
     Ok(Ok(Part { page, rest }))
 }
@@ -361,6 +370,7 @@ fn read_within(
     mut rest: Rest,
     index: LogIndex,
     place: Place,
+    walked: impl FnOnce(&Rest),
 ) -> Result<Part, StorageError> {
     let mut gatherer = Gatherer::new(view, filter);
     match gatherer.add_part(index, place)? {
@@ -370,6 +380,7 @@ fn read_within(
             rest.within = Some((index, place));
         }
     }
+    walked(&rest);
     let reached = if rest.is_backward { rest.through } else { rest.after };
     let head = view.head();
     let page = HistoryPage { commands: gatherer.finish()?, reached, oldest: head.compacted_index(), epoch: head.epoch };
@@ -415,11 +426,13 @@ impl HistoryReader {
             if has_nothing && self.reading.is_none() && self.has_begun {
                 return Ok(None);
             }
-            let mut reading = match self.reading.take() {
-                Some(reading) => reading,
-                None => self.begin_part(),
+            let mut reading = self.reading.take().unwrap_or_else(|| self.begin_part(&self.rest));
+            // A limit counts the commands of this part first.
+            let ahead = match (self.limit, (&mut reading.walked).await) {
+                (None, Ok(rest)) if !rest.is_empty() => Some(self.begin_part(&rest)),
+                (..) => None,
             };
-            let part = match (&mut reading.0).await {
+            let part = match (&mut reading.part).await {
                 Ok(part) => part?,
                 Err(_) => return Err(NodeError::Stopped.into()),
             };
@@ -429,7 +442,7 @@ impl HistoryReader {
             self.commands_max = (4 * self.commands_max).min(COMMANDS_MAX);
             let goes_on = self.limit != Some(0) && !self.rest.is_empty();
             if goes_on {
-                self.reading = Some(self.begin_part());
+                self.reading = Some(ahead.unwrap_or_else(|| self.begin_part(&self.rest)));
             }
             // Parts without changes only say the position: at the beginning, at the end, and now
             // and then.
@@ -465,16 +478,21 @@ impl HistoryReader {
         self.has_begun && self.reading.is_none() && (self.limit == Some(0) || (!self.is_live && self.rest.is_empty()))
     }
 
-    fn begin_part(&self) -> AbortOnDrop {
+    /// Begins to read the next part of `rest`.
+    fn begin_part(&self, rest: &Rest) -> Reading {
         let (node, context) = (self.node.clone(), self.context.within_stream(PART_TIMEOUT));
-        let (filter, rest, epoch) = (Arc::clone(&self.filter), self.rest.clone(), self.epoch);
+        let (filter, rest, epoch) = (Arc::clone(&self.filter), rest.clone(), self.epoch);
         let limit = self.limit.and_then(|limit| usize::try_from(limit).ok());
         let commands_max = self.commands_max.min(limit.unwrap_or(usize::MAX));
-        AbortOnDrop(tokio::spawn(async move {
-            let read =
-                node.read(false, &context, move |view| Ok(Ok(read_part(view, &filter, rest, epoch, commands_max)?)));
+        let (sender, walked) = oneshot::channel();
+        let part = tokio::spawn(async move {
+            // If nobody waits for the rest, the reader is gone or has a limit.
+            let tell = |rest: &Rest| drop(sender.send(rest.clone()));
+            let read = node
+                .read(false, &context, move |view| Ok(Ok(read_part(view, &filter, rest, epoch, commands_max, tell)?)));
             read.await?.value
-        }))
+        });
+        Reading { walked, part }
     }
 
     /// Ready when a live stream should be read again: new changes may have come, or a message

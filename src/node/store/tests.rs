@@ -17,7 +17,7 @@ use headwater_types::{
 
 use super::changes::{Filter, Gatherer};
 use super::error::StoreError;
-use super::history::{begin, read_part};
+use super::history::{Rest, begin, read_part};
 use super::list::{Page, list};
 use super::*;
 use crate::{ElementData, Position};
@@ -122,7 +122,10 @@ impl Bed {
             let (mut rest, epoch) = begin(view, &filter, points, is_backward).unwrap().unwrap();
             let mut pages = Vec::new();
             while !rest.is_empty() {
-                let part = read_part(view, &filter, rest, epoch, 64).unwrap().unwrap();
+                let mut walked = None;
+                let tell = |rest: &Rest| walked = Some(rest.clone());
+                let part = read_part(view, &filter, rest, epoch, 64, tell).unwrap().unwrap();
+                assert_eq!(walked, Some(part.rest.clone()), "{text}, {between:?}");
                 (rest, _) = (part.rest, pages.push(part.page));
             }
             pages
@@ -358,7 +361,7 @@ fn a_large_command_comes_in_parts() {
             let (rest, epoch) = begin(view, &filter, (None, None), is_backward).unwrap().unwrap();
             let (mut rest, mut pages) = (rest, 0);
             loop {
-                let part = read_part(view, &filter, rest, epoch, 64).unwrap().unwrap();
+                let part = read_part(view, &filter, rest, epoch, 64, |_| {}).unwrap().unwrap();
                 (rest, pages) = (part.rest, pages + 1);
                 if part.page.commands.last().is_some_and(|command| command.is_continued) {
                     break rest;
@@ -368,7 +371,7 @@ fn a_large_command_comes_in_parts() {
         });
         let revision = bed.view(|view| view.head().revision);
         bed.apply(Command::Compact(Compact { revision }));
-        let refused = bed.view(|view| read_part(view, &filter, rest, None, 64).unwrap().map(drop));
+        let refused = bed.view(|view| read_part(view, &filter, rest, None, 64, |_| {}).unwrap().map(drop));
         assert!(matches!(refused, Err(StoreError::Compacted { .. })), "{refused:?}");
     }
 }
