@@ -171,16 +171,17 @@ pub fn path_of(space: EntitySpace, name: &str) -> String {
     if !name.is_empty() {
         path.push('/');
     }
-    for character in name.chars() {
-        if character.is_control() || matches!(character, '%' | '?' | '#') {
-            let mut bytes = [0; 4];
-            for byte in character.encode_utf8(&mut bytes).bytes() {
-                write!(path, "%{byte:02X}").expect("a string takes what is written to it");
-            }
-        } else {
-            path.push(character);
+    let is_escaped = |character: char| character.is_control() || matches!(character, '%' | '?' | '#');
+    let mut rest = name;
+    while let Some(at) = rest.find(is_escaped) {
+        path.push_str(&rest[..at]);
+        let length = rest[at..].chars().next().map_or(0, char::len_utf8);
+        for byte in rest[at..at + length].bytes() {
+            write!(path, "%{byte:02X}").expect("a string takes what is written to it");
         }
+        rest = &rest[at + length..];
     }
+    path.push_str(rest);
     path
 }
 

@@ -4,7 +4,7 @@ use headwater_api_shared::context::write_epoch_text;
 use headwater_api_shared::entity_data::entity_data;
 use headwater_api_shared::target::path_of;
 use headwater_node::{
-    CommandChanges, EntityChange, EntityChangeKind, EntitySpace, EntityState, HistoryPage, StoreEntity, StoreRead,
+    CommandChanges, EntityChange, EntityChangeKind, EntityState, HistoryPage, StoreEntity, StoreRead,
 };
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
@@ -59,8 +59,8 @@ fn changes(command: CommandChanges, datacenter: &str) -> pb::CommandChanges {
 
 fn change(change: EntityChange, datacenter: &str) -> pb::EntityChange {
     let path = path_of(change.space, &change.name);
-    let state = |state: EntityState, space: EntitySpace, name: &str| pb::Entity {
-        path: path_of(space, name),
+    let state = |state: EntityState| pb::Entity {
+        path: path.clone(),
         data: Some(entity_data(&state.data, datacenter)),
         index: state.index.get(),
     };
@@ -70,8 +70,8 @@ fn change(change: EntityChange, datacenter: &str) -> pb::EntityChange {
         EntityChangeKind::Removed => Kind::Removed,
     };
     pb::EntityChange {
-        before: change.before.map(|it| state(it, change.space, &change.name)),
-        after: change.after.map(|it| state(it, change.space, &change.name)),
+        before: change.before.map(&state),
+        after: change.after.map(state),
         path,
         kind: kind.into(),
         expired: change.is_expired,
