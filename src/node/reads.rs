@@ -80,8 +80,9 @@ impl Node {
     }
 
     /// Runs `work` on one view. Small work runs on the calling thread at once. Other work waits for
-    /// the memory of answers and for a permit of a long read, and runs on a blocking thread. The
-    /// caller has passed `ready_to_read`.
+    /// the memory of answers and for a permit of a long read, and runs on a blocking thread; work
+    /// of the node's own tasks as in [`read_by_itself`](Self::read_by_itself). The caller has
+    /// passed `ready_to_read`.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         is_small: bool,
@@ -90,6 +91,9 @@ impl Node {
     ) -> Result<Read<T>, NodeError> {
         if is_small {
             return read_now(&self.inner, work);
+        }
+        if ctx.client == ClientKey::Own {
+            return self.read_by_itself(ctx.deadline, work).await;
         }
         // Readers that take their answers free capacity; without capacity the work would be
         // useless.
