@@ -5,6 +5,8 @@
 //! format. Invariant: two requests with the same content have the same hash, whatever the node has
 //! chosen for each.
 
+use std::fmt;
+
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -23,7 +25,7 @@ use headwater_types::resource::{
     ResourceWriteStatus, Status,
 };
 use headwater_types::{
-    Command, DeleteRange, LeaseGrant, LeaseId, LeaseRevoke, LogIndex, Outcome, Proposer, Put, Refusal,
+    AuthRefusal, Command, DeleteRange, LeaseGrant, LeaseId, LeaseRevoke, LogIndex, Outcome, Proposer, Put, Refusal,
 };
 
 /// A commit as its client sent it.
@@ -101,12 +103,33 @@ pub enum CommitError {
         /// The error of its face.
         error: Box<OperationError>,
     },
+    /// The principal lacks the right that a part of the commit needs. Nothing changed.
+    #[error("{0}: permission denied")]
+    Denied(CommitPart),
     /// The commit was applied and changed nothing.
     #[error(transparent)]
     Failed(#[from] CommitFault),
     /// Any other error of the node; the commit may be indeterminate.
     #[error(transparent)]
     Node(#[from] NodeError),
+}
+
+/// A condition or an operation of a commit, by its number from 0 in the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitPart {
+    /// A condition.
+    Condition(u32),
+    /// An operation.
+    Operation(u32),
+}
+
+impl fmt::Display for CommitPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Condition(number) => write!(f, "conditions[{number}]"),
+            Self::Operation(number) => write!(f, "operations[{number}]"),
+        }
+    }
 }
 
 /// The reason for which an operation was refused before the commit was proposed.
@@ -137,9 +160,8 @@ fn of_operation(operation: u32, error: impl Into<OperationError>) -> CommitError
     }
 }
 
-fn is_denial(error: &CommitError) -> bool {
-    matches!(error, CommitError::Node(NodeError::Refused(Refusal::Auth(_))))
-}
+/// The refusal of a principal that lacks a right.
+const DENIED: NodeError = NodeError::Refused(Refusal::Auth(AuthRefusal::PermissionDenied));
 
 impl Node {
     /// Commits operations of any faces in one log entry: all or none. A repetition of an earlier
@@ -148,7 +170,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`CommitError::Operation`] and [`CommitError::Failed`]: nothing changed.
+    /// [`CommitError::Operation`], [`CommitError::Denied`] and [`CommitError::Failed`]: nothing
+    /// changed.
     /// [`CommitError::Node`]: as [`Node::propose`]; an indeterminate commit with an idempotency key
     /// can be sent again.
     pub async fn commit(
@@ -163,7 +186,7 @@ impl Node {
         }
         let asked = as_asked(&request)?;
         let permitted = self.permit_commit(ctx, &request, &asked).await;
-        if let Err(error @ CommitError::Node(_)) = permitted {
+        if let Err(error @ (CommitError::Node(_) | CommitError::Denied(_))) = permitted {
             return Err(error);
         }
         let key = self.commit_key(ctx, &request, &asked)?;
@@ -255,16 +278,16 @@ impl Node {
         asked: &Commit,
     ) -> Result<(), CommitError> {
         // Keys of resources depend on the scopes of their types: they are judged below.
-        let is_judged_here = |operation: &&CommitOp| !matches!(operation.command(), Command::Resource(_));
         let others = Commit {
-            operations: asked.operations.iter().filter(is_judged_here).cloned().collect(),
+            operations: asked.operations.iter().filter(|operation| !is_of_resource(operation)).cloned().collect(),
             conditions: asked.conditions.clone(),
             key: None,
         };
         let others = Command::Commit(Box::new(others));
         if self.authorize_locally(ctx, &others)?.1.is_err() {
             // Reads the current state, and notes a denial.
-            self.authorize_command(ctx, &others).await?;
+            let permitted = self.authorize_command(ctx, &others).await;
+            permitted.map_err(|error| self.name_denied(ctx, asked, error))?;
         }
         let mut first = None;
         for (number, operation) in (0u32..).zip(&request.operations) {
@@ -277,13 +300,28 @@ impl Node {
                 _ => Ok(()),
             };
             let Err(error) = judged else { continue };
-            let error = of_operation(number, error);
-            if is_denial(&error) {
-                return Err(error);
+            match of_operation(number, error) {
+                CommitError::Node(DENIED) => return Err(CommitError::Denied(CommitPart::Operation(number))),
+                error @ CommitError::Node(NodeError::Refused(Refusal::Auth(_))) => return Err(error),
+                error => {
+                    first.get_or_insert(error);
+                }
             }
-            first.get_or_insert(error);
         }
         first.map_or(Ok(()), Err)
+    }
+
+    /// Names the first part of a denied commit that would be denied alone, other than operations on
+    /// resources. Returns `error` unchanged if it is no denial, or if no part is denied any more.
+    fn name_denied(&self, ctx: &RequestContext, asked: &Commit, error: NodeError) -> CommitError {
+        if error != DENIED {
+            return error.into();
+        }
+        let is_denied = |(_, alone): &(CommitPart, Commit)| {
+            let judged = self.authorize_locally(ctx, &Command::Commit(Box::new(alone.clone())));
+            matches!(judged, Ok((_, Err(AuthRefusal::PermissionDenied))))
+        };
+        parts(asked).find(is_denied).map_or_else(|| error.into(), |(part, _)| CommitError::Denied(part))
     }
 
     /// Hashes of the idempotency key and of the content of a request; `None` if it has no key. The
@@ -349,6 +387,24 @@ impl Node {
         }
         Ok(operations)
     }
+}
+
+fn is_of_resource(operation: &CommitOp) -> bool {
+    matches!(operation.command(), Command::Resource(_))
+}
+
+/// The conditions of a commit and its operations, other than those on resources: each as a commit
+/// of its own.
+fn parts(asked: &Commit) -> impl Iterator<Item = (CommitPart, Commit)> {
+    let conditions = (0u32..).zip(&asked.conditions).map(|(number, condition)| {
+        let alone = Commit { conditions: vec![condition.clone()], ..Commit::default() };
+        (CommitPart::Condition(number), alone)
+    });
+    let operations = (0u32..).zip(&asked.operations).filter(|(_, operation)| !is_of_resource(operation));
+    conditions.chain(operations.map(|(number, operation)| {
+        let alone = Commit { operations: vec![operation.clone()], ..Commit::default() };
+        (CommitPart::Operation(number), alone)
+    }))
 }
 
 /// Number of leases that the operations grant.
@@ -457,6 +513,18 @@ mod tests {
         assert_eq!(body(all()), body(all()));
         assert_ne!(body(all()), body(vec![put("b"), resource("r")]));
         assert_ne!(body(vec![resource("r")]), body(vec![resource("s")]));
+    }
+
+    #[test]
+    fn each_part_is_named_by_its_number_in_the_request() {
+        let resource = NewOperation::DeleteResource { id: ResourceId::default(), expected: None };
+        let request = CommitRequest { operations: vec![put("a"), resource, put("b")], ..CommitRequest::default() };
+        let asked = as_asked(&request).unwrap();
+        let named: Vec<_> = parts(&asked).map(|(part, alone)| (part.to_string(), alone.operations)).collect();
+        let [a, _, b] = &asked.operations[..] else { panic!("three operations") };
+        let wanted = [("operations[0]".to_owned(), vec![a.clone()]), ("operations[2]".to_owned(), vec![b.clone()])];
+        assert_eq!(named, wanted, "operations on resources are judged apart");
+        assert_eq!(CommitError::Denied(CommitPart::Condition(1)).to_string(), "conditions[1]: permission denied");
     }
 
     #[test]

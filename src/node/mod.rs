@@ -71,7 +71,7 @@ pub use authority::{
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogWatch, Encode, EntryKey, ServiceCatalog};
 pub use client::ClientKey;
-pub use commit::{CommitError, CommitRequest, NewOperation, OperationError};
+pub use commit::{CommitError, CommitPart, CommitRequest, NewOperation, OperationError};
 pub use consul::{Consul, ConsulSubject, ConsulTreeTooLarge, ConsulTxnDone, Seen};
 pub use contest::{Claim, Contender, ContestError, Locks, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext, Secret};

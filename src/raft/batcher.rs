@@ -16,13 +16,19 @@ use tokio::time::Instant;
 
 use super::propose::WriteError;
 use headwater_types::Applied;
-use headwater_types::limits::APPEND_BYTES_MAX;
+use headwater_types::limits::{APPEND_BYTES_MAX, PEER_MESSAGE_BYTES_MAX, REQUEST_BYTES_SET_MAX};
 
 /// Results of one job, one for each command.
 pub(super) type Results = Vec<Result<Applied, WriteError>>;
 
 /// Commands after which a batch is full, count. A job is never split, so a batch may have more.
 const BATCH_COMMANDS_MAX: usize = 1024;
+/// Most bytes of the commands of several jobs in one batch: a follower sends a batch in one
+/// message, and one above [`PEER_MESSAGE_BYTES_MAX`] would be refused as a whole. A job that
+/// exceeds it alone is a batch of its own.
+const BATCH_BYTES_MAX: usize = APPEND_BYTES_MAX + REQUEST_BYTES_SET_MAX;
+/// Most bytes that a message adds to each of its commands: the field's tag and length.
+const COMMAND_OVERHEAD_BYTES: usize = 16;
 /// Number of batches under way at which a further one waits for one of them to end. It waits at
 /// most [`IN_FLIGHT_WAIT_MAX`], so there may be more.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
@@ -45,6 +51,11 @@ const CLIENT_AWAY_MIN: Duration = Duration::from_millis(5);
 const IN_FLIGHT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Most jobs that wait, count. Further callers of [`Queue::run`] wait for a free slot.
 const JOBS_QUEUED: usize = 1024;
+
+const _: () = assert!(
+    BATCH_BYTES_MAX + 2 * BATCH_COMMANDS_MAX * COMMAND_OVERHEAD_BYTES < PEER_MESSAGE_BYTES_MAX,
+    "a batch must fit one message"
+);
 
 /// Commands that came together, and the channel for their results.
 pub(super) struct Job {
@@ -85,6 +96,7 @@ impl Queue {
                 waiting,
                 done,
                 ended,
+                held: None,
                 in_flight: 0,
                 commands_in_flight: 0,
                 recent_peak: 0,
@@ -134,6 +146,8 @@ pub(super) struct Batcher {
     waiting: mpsc::Receiver<Job>,
     done: mpsc::UnboundedSender<BatchEnded>,
     ended: mpsc::UnboundedReceiver<BatchEnded>,
+    /// The job that did not fit the last batch. It begins the next one.
+    held: Option<Job>,
     in_flight: usize,
     /// Number of commands in the batches under way.
     commands_in_flight: usize,
@@ -157,15 +171,24 @@ struct OpenBatch {
     commands: Vec<Bytes>,
     bytes: usize,
     jobs: Vec<(usize, oneshot::Sender<Results>)>,
+    /// The job that would exceed [`BATCH_BYTES_MAX`]. No further job is added after it.
+    rest: Option<Job>,
 }
 
 impl OpenBatch {
     fn is_full(&self) -> bool {
-        self.commands.len() >= BATCH_COMMANDS_MAX || self.bytes >= APPEND_BYTES_MAX
+        self.commands.len() >= BATCH_COMMANDS_MAX || self.bytes >= APPEND_BYTES_MAX || self.rest.is_some()
     }
 
+    /// Adds a job, or keeps it for the next batch if this one would have too many bytes with it.
+    /// The batch must not be full.
     fn add(&mut self, job: Job) {
-        self.bytes += job.commands.iter().map(Bytes::len).sum::<usize>();
+        let bytes = job.commands.iter().map(Bytes::len).sum::<usize>();
+        if !self.jobs.is_empty() && self.bytes + bytes > BATCH_BYTES_MAX {
+            self.rest = Some(job);
+            return;
+        }
+        self.bytes += bytes;
         self.jobs.push((job.commands.len(), job.answer));
         self.commands.extend(job.commands);
     }
@@ -175,7 +198,11 @@ impl Batcher {
     /// Waits for the next batch. `None` once every handle to the queue is gone and nothing waits.
     pub(super) async fn next(&mut self) -> Option<Batch> {
         let mut open_batch = OpenBatch::default();
-        open_batch.add(self.waiting.recv().await?);
+        let first = match self.held.take() {
+            Some(held) => held,
+            None => self.waiting.recv().await?,
+        };
+        open_batch.add(first);
         // Tasks woken together with the first one get their chance to join.
         tokio::task::yield_now().await;
         self.drain(&mut open_batch);
@@ -216,6 +243,7 @@ impl Batcher {
                 },
             }
         }
+        self.held = open_batch.rest;
         let count = open_batch.commands.len();
         self.in_flight += 1;
         self.commands_in_flight += count;
@@ -345,6 +373,37 @@ mod tests {
         let _under_way = batcher.next().await.unwrap();
         let _large = spawn(vec![0; APPEND_BYTES_MAX].into());
         assert_eq!(batcher.next().await.unwrap().commands.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn jobs_that_exceed_one_message_together_go_one_after_the_other() {
+        let (queue, mut batcher) = Queue::new();
+        let spawn = |sizes: &[usize]| {
+            let queue = queue.clone();
+            let commands = sizes.iter().map(|bytes| vec![0; *bytes].into()).collect();
+            tokio::spawn(async move { queue.run(commands, WriteError::Discarded).await })
+        };
+        let next = async |batcher: &mut Batcher, first| {
+            let batch = batcher.next().await.unwrap();
+            let bytes: usize = batch.commands.iter().map(Bytes::len).sum();
+            let count = batch.commands.len();
+            assert!(count == 1 || bytes <= BATCH_BYTES_MAX, "{count} commands of {bytes} bytes together");
+            batch.jobs.answer((first..).take(count).map(applied).collect(), &WriteError::Discarded);
+            count
+        };
+        // A full job of a member that has the highest request limit, after a small one.
+        let small = spawn(&[1]);
+        let large = spawn(&[APPEND_BYTES_MAX - 1, REQUEST_BYTES_SET_MAX + 1]);
+        let last = spawn(&[BATCH_BYTES_MAX + 1]);
+        tokio::task::yield_now().await;
+        drop(queue);
+        assert_eq!(next(&mut batcher, 1).await, 1);
+        assert_eq!(next(&mut batcher, 2).await, 2, "it fits exactly");
+        assert_eq!(next(&mut batcher, 4).await, 1, "too large for any batch with others");
+        assert_eq!(small.await.unwrap(), [applied(1)]);
+        assert_eq!(large.await.unwrap(), [applied(2), applied(3)]);
+        assert_eq!(last.await.unwrap(), [applied(4)]);
+        assert!(batcher.next().await.is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -121,7 +121,8 @@ async fn send(client: &PeerClient, change: MemberChange, limit: Duration) -> Res
 }
 
 /// Whether the change was surely not begun: the connection was refused, or the receiver refused the
-/// call because it is another member, is still starting, or found the request invalid.
+/// call because it is another member, is still starting, or found the request invalid. An answer
+/// that cannot be decoded has another code.
 fn is_certainly_not_done(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {

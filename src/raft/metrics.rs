@@ -480,6 +480,12 @@ impl PeerMetrics {
         }
     }
 
+    /// Whether the last call from or to the member succeeded.
+    #[cfg(test)]
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Relaxed)
+    }
+
     /// Notes that a call to the member failed.
     pub(crate) fn missed(&self) {
         self.sent_failures.inc();

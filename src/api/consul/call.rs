@@ -14,7 +14,6 @@ use super::access;
 use super::answer::{Answer, Refusal};
 use super::decode::{self, Object};
 use headwater_api_shared::caller::Caller;
-use headwater_api_shared::context::HEADWATER_MIN_INDEX;
 use headwater_api_shared::{context, duration};
 use headwater_node::{Consistency, Node, RequestContext, Secret};
 use headwater_types::LogIndex;
@@ -89,15 +88,10 @@ impl Call {
         }
     }
 
-    /// The context for requests to the node: the principal, the request timeout from now, and
-    /// `headwater-min-index`. Each call begins a new timeout.
+    /// The context for requests to the node: the principal, the request timeout from now, and what
+    /// the headers ask for ([`context_of`]). Each call begins a new timeout.
     pub(super) fn context(&self) -> Result<RequestContext, Refusal> {
-        let timeout = self.shared.options.request_timeout;
-        let mut ctx = RequestContext::within(timeout);
-        if self.headers.contains_key(HEADWATER_MIN_INDEX) {
-            let read = context::read(&self.headers, &Extensions::new(), timeout);
-            ctx = read.map_err(|_| Refusal::bad("headwater-min-index is not a number"))?;
-        }
+        let ctx = context_of(&self.headers, self.shared.options.request_timeout)?;
         Ok(RequestContext { principal: self.principal(), ..self.caller.clone().fill(ctx) })
     }
 
@@ -140,6 +134,12 @@ impl Call {
     pub(super) fn freshness(&self) -> Result<Freshness, Refusal> {
         Freshness::read(&self.query, self.node().leader_contact())
     }
+}
+
+/// The context that the headers of a request ask for, as the metadata of a gRPC call does. Its
+/// timeout is `timeout_max`, or less by `grpc-timeout`. Refused (400) if a header cannot be read.
+fn context_of(headers: &HeaderMap, timeout_max: Duration) -> Result<RequestContext, Refusal> {
+    context::read(headers, &Extensions::new(), timeout_max).map_err(|invalid| Refusal::bad(invalid.wire().1))
 }
 
 /// The consistency of a read, and its wait for a change.
@@ -265,10 +265,35 @@ fn percent_decode(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn freshness(query: &str) -> Result<Freshness, String> {
         Freshness::read(&Query::read(query).unwrap(), Some(Duration::from_millis(50))).map_err(|refusal| refusal.text)
+    }
+
+    #[test]
+    fn headers_shorten_the_timeout_with_and_without_a_minimum_index() {
+        let asked = |headers: &[(&'static str, &str)]| {
+            let headers = headers.iter().map(|(name, value)| {
+                (http::HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
+            });
+            let before = Instant::now();
+            context_of(&headers.collect(), Duration::from_secs(60))
+                .map(|ctx| ((ctx.deadline - before).as_secs(), ctx.min_index.map(LogIndex::get)))
+                .map_err(|refusal| (refusal.status, refusal.text))
+        };
+        assert_eq!(asked(&[]), Ok((60, None)));
+        assert_eq!(asked(&[("grpc-timeout", "5S")]), Ok((5, None)));
+        assert_eq!(asked(&[("grpc-timeout", "2M")]), Ok((60, None)), "it only shortens");
+        assert_eq!(asked(&[("headwater-min-index", "7")]), Ok((60, Some(7))));
+        assert_eq!(asked(&[("grpc-timeout", "5S"), ("headwater-min-index", "7")]), Ok((5, Some(7))));
+        for name in ["grpc-timeout", "headwater-min-index"] {
+            let (status, text) = asked(&[(name, "soon")]).unwrap_err();
+            assert_eq!(status, StatusCode::BAD_REQUEST);
+            assert!(text.contains(name), "{text}");
+        }
     }
 
     #[test]

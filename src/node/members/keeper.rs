@@ -383,8 +383,11 @@ impl MemberKeeper {
                 if self.log_ends.lock().recent(Instant::now()).is_none() {
                     return Err(MemberRefusal::StillRuns.into());
                 }
-                membership_status.may_replace(member.id)?;
-                info.awaits_vote &= !self.use_invitation(joining).await?;
+                membership_status.may_replace(member.id, *learner)?;
+                if self.use_invitation(joining).await? {
+                    info.awaits_vote = false;
+                    membership_status.may_replace(member.id, true)?;
+                }
                 tracing::info!(member = %member.id, "its node comes back without data, under a new id");
                 self.remove(roster, member.id).await?;
                 let roster = self.consensus.members().roster();

@@ -23,11 +23,6 @@ impl MembershipStatus<'_> {
         self.progress.get(&id).is_some_and(|progress| progress.is_live)
     }
 
-    /// Members that vote, or will as soon as they can.
-    fn voters_to_be(&self) -> usize {
-        self.roster.members.iter().filter(|member| member.voter || member.info.awaits_vote).count()
-    }
-
     /// Whether a member may be announced under this address. If not `strict`, the health of the
     /// voters does not matter: the member counts for no majority before it has its vote, which
     /// [`may_promote`](Self::may_promote) decides.
@@ -53,10 +48,17 @@ impl MembershipStatus<'_> {
         if counted.all(|member| self.is_live(member.id)) { Ok(()) } else { Err(MemberRefusal::Unhealthy) }
     }
 
-    /// Whether the limits allow one more learner if `learner` is set, else one more voter.
+    /// Whether the limits allow one more learner if `learner` is set, else one more member that
+    /// votes or will as soon as it can.
     pub(super) fn has_capacity(&self, learner: bool) -> Result<(), MemberRefusal> {
-        let voters = self.voters_to_be();
-        if learner && self.roster.members.len() - voters >= LEARNERS_MAX {
+        self.has_capacity_without(None, learner)
+    }
+
+    /// As [`has_capacity`](Self::has_capacity), once the member `leaving` is gone.
+    fn has_capacity_without(&self, leaving: Option<NodeId>, learner: bool) -> Result<(), MemberRefusal> {
+        let stay = || self.roster.members.iter().filter(|member| Some(member.id) != leaving);
+        let voters = stay().filter(|member| member.voter || member.info.awaits_vote).count();
+        if learner && stay().count() - voters >= LEARNERS_MAX {
             return Err(MemberRefusal::TooManyLearners);
         }
         if !learner && voters >= VOTERS_MAX {
@@ -105,9 +107,14 @@ impl MembershipStatus<'_> {
         if is_taken { Err(MemberRefusal::PeerUrlExists) } else { Ok(()) }
     }
 
-    /// Whether a node without data may replace a member: the member does not answer, and may leave.
-    pub(super) fn may_replace(&self, id: NodeId) -> Result<(), MemberRefusal> {
-        if self.is_live(id) { Err(MemberRefusal::StillRuns) } else { self.may_remove(id) }
+    /// Whether a node without data may replace a member: the member does not answer and may leave,
+    /// and the limits then allow one more learner if `learner` is set, else one more voter.
+    pub(super) fn may_replace(&self, id: NodeId, learner: bool) -> Result<(), MemberRefusal> {
+        if self.is_live(id) {
+            return Err(MemberRefusal::StillRuns);
+        }
+        self.may_remove(id)?;
+        self.has_capacity_without(Some(id), learner)
     }
 
     fn is_majority(&self, live: usize, of: usize) -> Result<(), MemberRefusal> {
@@ -258,10 +265,35 @@ mod tests {
 
     #[test]
     fn only_a_member_that_is_down_is_replaced() {
-        assert_eq!(Bed::of("VVV").membership_status().may_replace(NodeId(3)), Err(MemberRefusal::StillRuns));
-        assert_eq!(Bed::of("VVv").membership_status().may_replace(NodeId(3)), Ok(()));
-        assert_eq!(Bed::of("VVvv").membership_status().may_replace(NodeId(3)), Ok(()));
-        assert_eq!(Bed::of("VVvvv").membership_status().may_replace(NodeId(3)), Err(MemberRefusal::Unhealthy));
+        for (members, wanted) in [
+            ("VVV", Err(MemberRefusal::StillRuns)),
+            ("VVv", Ok(())),
+            ("VVvv", Ok(())),
+            ("VVvvv", Err(MemberRefusal::Unhealthy)),
+        ] {
+            assert_eq!(Bed::of(members).membership_status().may_replace(NodeId(3), false), wanted, "{members}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_replaces_a_member_takes_no_more_than_its_place() {
+        use MemberRefusal::*;
+        let voters = "V".repeat(VOTERS_MAX - 1);
+        let last_voter = VOTERS_MAX as u64;
+        let learners = "L".repeat(LEARNERS_MAX - 1);
+        let last_learner = LEARNERS_MAX as u64 + 1;
+        for (members, id, learner, wanted) in [
+            (format!("{voters}v"), last_voter, false, Ok(())),
+            (format!("{voters}Vl"), last_voter + 1, false, Err(TooManyVoters)),
+            (format!("{voters}Vl"), last_voter + 1, true, Ok(())),
+            (format!("V{learners}l"), last_learner, true, Ok(())),
+            (format!("V{learners}Lv"), last_learner + 1, true, Err(TooManyLearners)),
+            (format!("V{learners}Lv"), last_learner + 1, false, Ok(())),
+        ] {
+            let bed = Bed::of(&members);
+            let made = bed.membership_status().may_replace(NodeId(id), learner);
+            assert_eq!(made, wanted, "{members}, {id} by a learner: {learner}");
+        }
     }
 
     #[test]

@@ -21,8 +21,7 @@ use headwater_types::{ChangeKind, CommandEvents, Refusal, ResourceEvent};
 use super::TypedResources;
 use super::error::ResourceError;
 
-/// Timeout of one command, and of all searches of one round together. The latter runs from the
-/// start of the round, so the commands between two searches count.
+/// Timeout of each command and of each search.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error, and interval of checks without a notification.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -84,17 +83,28 @@ pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, reaper_notify
 impl TypedResources<'_> {
     /// Handles some tombstones and marked units. Returns whether the next round may find more work.
     async fn reap_round(self) -> Result<bool, ResourceError> {
-        let ctx = RequestContext::own(STEP_TIMEOUT);
-        let anywhere = || Tenancy::new(WILDCARD, WILDCARD);
-        let tombstones = self.some(&ctx, Type::tombstone(), anywhere(), ROUND, |_| true).await?;
+        let anywhere = Tenancy::new(WILDCARD, WILDCARD);
+        let tombstones = self.search(Type::tombstone(), anywhere, |_| true).await?;
         let reaped: Vec<Result<bool, NodeError>> = stream::iter(tombstones)
             .map(|tombstone| self.reap_one(tombstone))
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
         let reaped = reaped.into_iter().collect::<Result<Vec<bool>, _>>()?.contains(&true);
-        let drained = self.drain_units(&ctx).await?;
+        let drained = self.drain_units().await?;
         Ok(reaped || drained)
+    }
+
+    /// At most [`ROUND`] resources of a type that match `wanted`. Each search has a deadline of its
+    /// own: the commands between two searches may take long.
+    async fn search(
+        self,
+        type_: Type,
+        tenancy: Tenancy,
+        wanted: fn(&Resource) -> bool,
+    ) -> Result<Vec<Resource>, NodeError> {
+        let ctx = RequestContext::own(STEP_TIMEOUT);
+        self.some(&ctx, type_, tenancy, ROUND, wanted).await
     }
 
     /// Deletes the dependents of the tombstone's owner, step by step. False only if the tombstone
@@ -121,20 +131,20 @@ impl TypedResources<'_> {
 
     /// Deletes some resources of marked units, and the marked units that are empty and have no
     /// finalizers. Returns whether that removed or marked anything.
-    async fn drain_units(self, ctx: &RequestContext) -> Result<bool, ResourceError> {
+    async fn drain_units(self) -> Result<bool, ResourceError> {
         let mut freed = false;
         for type_ in [Type::namespace(), Type::partition()] {
             let anywhere = Tenancy::new(WILDCARD, WILDCARD);
-            let units = self.some(ctx, type_.clone(), anywhere, ROUND, Resource::is_marked).await?;
+            let units = self.search(type_.clone(), anywhere, Resource::is_marked).await?;
             for unit in units {
                 let tenancy = if type_ == Type::partition() {
                     Tenancy::new(&unit.id.name, WILDCARD)
                 } else {
                     Tenancy::new(&unit.id.tenancy.partition, &unit.id.name)
                 };
-                freed |= self.drain(ctx, &tenancy).await?;
+                freed |= self.drain(&tenancy).await?;
                 // A unit with finalizers or content cannot be deleted yet: do not try.
-                if unit.finalizers().is_empty() && self.is_empty_unit(ctx, tenancy).await? {
+                if unit.finalizers().is_empty() && self.is_empty_unit(tenancy).await? {
                     freed |= self.delete_one(unit).await?;
                 }
             }
@@ -143,12 +153,13 @@ impl TypedResources<'_> {
     }
 
     /// Whether a unit has no resources.
-    async fn is_empty_unit(self, ctx: &RequestContext, unit: Tenancy) -> Result<bool, NodeError> {
-        let read = self.node.read(true, ctx, move |view| Ok(Ok(view.unit_count(&unit)?))).await?;
+    async fn is_empty_unit(self, unit: Tenancy) -> Result<bool, NodeError> {
+        let ctx = RequestContext::own(STEP_TIMEOUT);
+        let read = self.node.read(true, &ctx, move |view| Ok(Ok(view.unit_count(&unit)?))).await?;
         Ok(read.value == 0)
     }
 
-    async fn drain(self, ctx: &RequestContext, tenancy: &Tenancy) -> Result<bool, ResourceError> {
+    async fn drain(self, tenancy: &Tenancy) -> Result<bool, ResourceError> {
         let mut freed = false;
         for known in self.types().await?.iter() {
             // A tombstone is removed after the dependents of its owner.
@@ -159,7 +170,7 @@ impl TypedResources<'_> {
             let free = |resource: &Resource| {
                 !resource.is_marked() || resource.finalizers().is_empty() && resource.id.type_ != Type::namespace()
             };
-            let found = self.some(ctx, known.type_.clone(), tenancy.clone(), ROUND, free).await?;
+            let found = self.search(known.type_.clone(), tenancy.clone(), free).await?;
             let deleted: Vec<Result<bool, ResourceError>> =
                 stream::iter(found).map(|resource| self.delete_one(resource)).buffer_unordered(AT_ONCE).collect().await;
             for deleted in deleted {

@@ -12,17 +12,19 @@
 //! | 4..8 | number of the message in its direction of the call, from 0 |
 //! | 8..16 | the call: random, chosen by the caller, repeated by the answering side |
 //!
-//! A message with a wrong head ends its stream with `DATA_LOSS`, one that is no message of its type
-//! with `INVALID_ARGUMENT`. Invariant: a receiver gets only messages that were sent in this call,
-//! unchanged, in order and without a gap.
+//! A message with a wrong head ends its stream with `DATA_LOSS`. One that is no message of its type
+//! ends it with `INVALID_ARGUMENT` on the answering side, and with `INTERNAL` on the caller's side:
+//! the caller must not take an answer that it cannot decode for a refusal of its request.
+//! Invariant: a receiver gets only messages that were sent in this call, unchanged, in order and
+//! without a gap.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
 use bytes::{Buf, BufMut};
 use prost::{Message, Name};
-use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::{Code, Status};
 
 /// Length of the head before each message, bytes.
 const HEAD_BYTES: usize = 16;
@@ -67,7 +69,8 @@ where
 
     fn decoder(&mut self) -> Self::Decoder {
         self.is_answering = self.call.get().is_none();
-        CheckedDecoder { call: Arc::clone(&self.call), received: 0, message: PhantomData }
+        let malformed = if self.is_answering { Code::InvalidArgument } else { Code::Internal };
+        CheckedDecoder { call: Arc::clone(&self.call), received: 0, malformed, message: PhantomData }
     }
 }
 
@@ -98,6 +101,8 @@ impl<T: Message + Name> Encoder for CheckedEncoder<T> {
 pub(crate) struct CheckedDecoder<U> {
     call: Call,
     received: u32,
+    /// The code for bytes that are no message.
+    malformed: Code,
     message: PhantomData<U>,
 }
 
@@ -128,7 +133,7 @@ impl<U: Message + Name + Default> Decoder for CheckedDecoder<U> {
         self.received = self.received.wrapping_add(1);
         U::decode(message)
             .map(Some)
-            .map_err(|error| Status::invalid_argument(format!("malformed peer message: {error}")))
+            .map_err(|error| Status::new(self.malformed, format!("malformed peer message: {error}")))
     }
 }
 
@@ -237,11 +242,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_are_no_message_are_an_invalid_argument() {
-        let (rest, bytes) = (rest_of_head(0, 9), [0x07]);
-        let body = [&checksum::<pb::LogId>(&rest, &bytes).to_le_bytes()[..], &rest, &bytes].concat();
-        let error = read::<pb::LogId>(answering(), framed(&body)).await.unwrap_err();
-        assert_eq!(error.code(), tonic::Code::InvalidArgument, "{error}");
+    async fn bytes_that_are_no_message_are_an_invalid_request_or_a_failed_answer() {
+        let no_message = |call| {
+            let (rest, bytes) = (rest_of_head(0, call), [0x07]);
+            framed(&[&checksum::<pb::LogId>(&rest, &bytes).to_le_bytes()[..], &rest, &bytes].concat())
+        };
+        let error = read::<pb::LogId>(answering(), no_message(9)).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+        let mut caller = Checked::<pb::LogId, pb::LogId>::default();
+        let call = *caller.encoder().call.get().unwrap();
+        let error = read::<pb::LogId>(caller.decoder(), no_message(call)).await.unwrap_err();
+        assert_eq!(error.code(), Code::Internal, "{error}");
     }
 
     #[tokio::test]

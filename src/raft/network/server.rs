@@ -66,8 +66,7 @@ impl PeerService {
     /// while this member was away.
     fn check_elector<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
         let from = self.check(request)?;
-        self.admit(from)
-            .and_then(|()| admission::check_newcomer(&self.consensus, from))
+        self.admit(from, || admission::check_newcomer(&self.consensus, from))
             .inspect_err(|status| self.refused_call(from, status))?;
         Ok(from)
     }
@@ -79,16 +78,17 @@ impl PeerService {
         Ok(from)
     }
 
-    /// Refuses senders that this member does not know as members; records the call of one that can
-    /// be a member, as [`admit`](Self::admit).
+    /// Refuses senders that this member does not know as members, as [`admit`](Self::admit).
     fn admit_member(&self, from: NodeId) -> Result<(), Status> {
-        self.admit(from).and_then(|()| admission::check_known(self.consensus.members(), from))
+        self.admit(from, || admission::check_known(self.consensus.members(), from))
     }
 
-    /// Refuses senders that cannot be members; records the call of an accepted one.
-    fn admit(&self, from: NodeId) -> Result<(), Status> {
+    /// Refuses senders that cannot be members, and those that `check` refuses. A call that `check`
+    /// refuses still shows that there may be a cluster (`form`); its sender is not a reached peer.
+    fn admit(&self, from: NodeId, check: impl FnOnce() -> Result<(), Status>) -> Result<(), Status> {
         admission::check_sender(self.consensus.members(), self.consensus.node_id(), from)?;
         self.consensus.mark_called();
+        check()?;
         self.peer(from).reached();
         Ok(())
     }
@@ -293,7 +293,7 @@ impl Peer for PeerService {
     async fn hello(&self, request: Request<pb::HelloRequest>) -> Result<Response<pb::HelloResponse>, Status> {
         let from = self.check(&request)?;
         // A former member gets the answer that it was removed.
-        let is_member = self.admit(from).is_ok();
+        let is_member = self.admit(from, || Ok(())).is_ok();
         let formed = self.consensus.has_had_a_leader();
         let removed = self.consensus.members().has_removed(from);
         let stopping = self.consensus.is_stopping();
@@ -469,3 +469,56 @@ fn unreadable(consensus: &Consensus, command: &Bytes) -> Option<WriteError> {
 const FIRST_IDS_MAX: NodeId = NodeId(1024);
 /// Most batches of one stream of proposals under way at once, count.
 const PROPOSE_BATCHES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::network::{Lineage, Route};
+    use crate::start::{ConsensusOptions, Timing, start};
+    use headwater_storage::data_dir::Layout;
+    use headwater_storage::log::{LogDb, LogOptions};
+    use headwater_storage::{StateOptions, StateStore};
+    use headwater_stream::NoSubscribers;
+    use headwater_tls::Dialer;
+    use headwater_types::ClusterId;
+
+    /// A member that knows no membership yet.
+    async fn newcomer(layout: &Layout) -> PeerService {
+        let ms = Duration::from_millis;
+        let options = ConsensusOptions {
+            cluster_id: ClusterId(1),
+            node_id: NodeId(1),
+            dialer: Dialer::default(),
+            initial_members: BTreeMap::new(),
+            timing: Timing { heartbeat: ms(50), election_min: ms(150), election_max: ms(300) },
+            catch_up_max: ms(100),
+            snapshot_every_entries: 1000,
+            snapshot_every_bytes: u64::MAX,
+            keep_entries: 1000,
+            keep_bytes: u64::MAX,
+            snapshot_dir: layout.snapshots_dir(),
+            incoming_dir: layout.incoming_dir(),
+            rejoining: layout.rejoining(),
+            removed: layout.removed(),
+            origin: 0,
+        };
+        let log = LogDb::open(&layout.log_dir(), LogOptions::default()).unwrap();
+        let state = StateStore::open(&layout.state_dir(), &StateOptions::default()).unwrap();
+        PeerService::new(start(options, log, Arc::new(state), Arc::new(NoSubscribers)).await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_sender_is_a_reached_peer_only_if_its_call_is_accepted() {
+        let dir = tempfile::tempdir().unwrap();
+        let service = newcomer(&Layout::new(dir.path())).await;
+        let (cluster, from, to) = (ClusterId(1), NodeId(2), NodeId(1));
+        let route = Route { cluster, from, to, lineage: Lineage::default(), dialer: Dialer::default() };
+        let refused = service.read_index(route.request(pb::ReadIndexRequest {})).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+        assert!(!service.peer(from).is_active(), "it is not in the membership");
+        service.hello(route.request(pb::HelloRequest::default())).await.unwrap();
+        assert!(service.peer(from).is_active());
+    }
+}

@@ -6,7 +6,7 @@
 //! compaction point on, independent of the files and of this node's reclamation; data that is not
 //! replicated is left out.
 
-use super::db::corrupt;
+use super::db::undecodable;
 use super::head::StateHead;
 use super::keys::{self, Table};
 use super::options::{INDEX, META, REVISIONS, VERSIONS};
@@ -160,7 +160,7 @@ impl ReadView<'_> {
             let decoded =
                 keys::split_version(key).and_then(|(prefix, index)| Some((prefix, Version::decode(index, value)?)));
             let Some((prefix, version)) = decoded else {
-                return Err(corrupt(VERSIONS, key, "cannot be decoded"));
+                return Err(undecodable(VERSIONS, key, value, "cannot be decoded"));
             };
             visit(prefix, version)?;
             iter.next();

@@ -5,7 +5,7 @@
 
 use rocksdb::{DBRawIterator, ReadOptions};
 
-use super::db::{StateDb, corrupt};
+use super::db::{StateDb, corrupt, undecodable};
 use super::keys;
 use super::options::HISTORY;
 use super::record::{HistoryRecord, Version, decode_history};
@@ -107,5 +107,5 @@ fn pick(
 
 fn decode(key: &[u8], bytes: Option<&[u8]>) -> Result<HistoryRecord, StorageError> {
     let bytes = bytes.ok_or_else(|| corrupt(HISTORY, key, "a record that a version points to is missing"))?;
-    decode_history(bytes).ok_or_else(|| corrupt(HISTORY, key, "cannot be decoded"))
+    decode_history(bytes).ok_or_else(|| undecodable(HISTORY, key, bytes, "cannot be decoded"))
 }

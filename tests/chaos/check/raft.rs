@@ -20,7 +20,7 @@ use headwater_types::commit::CommitKeyId;
 const FIRST: u64 = 0;
 
 /// Judges the logs, one for each member. If the merged log is whole, its entries are replayed up to
-/// the first that cannot be judged, and all entries of the log count as judged. If its beginning or
+/// the first that cannot be judged, and those before it count as judged. If its beginning or
 /// another entry is missing, none counts.
 pub(crate) fn check(logs: &[(usize, Vec<LogEntry>)], records: &[Record], log: &Log) -> Findings {
     let mut findings = Findings::new("raft log");
@@ -41,7 +41,12 @@ pub(crate) fn check(logs: &[(usize, Vec<LogEntry>)], records: &[Record], log: &L
         findings.add(Finding::new("a change is in no member's log", detail));
     }
     replay.answers(records, &mut findings);
-    findings.scope(format!("all {} entries of {members} members", entries.len())).judged(entries.len())
+    let judged = replay.revisions.len();
+    let scope = match entries.len() {
+        all if all == judged => format!("all {all} entries of {members} members"),
+        all => format!("the first {judged} of {all} entries of {members} members"),
+    };
+    findings.scope(scope).judged(judged)
 }
 
 /// Merges the logs of all members, by log index. Two different entries at one index are a finding;

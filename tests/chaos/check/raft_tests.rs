@@ -61,7 +61,21 @@ fn a_true_log_explains_everything() {
     let logs = [(0, first), (1, entries().split_off(4))];
     let findings = check(&logs, &[read(2, 3), read(3, 6), read(5, 8)], &log());
     assert_eq!(findings.whats(), [""; 0]);
-    assert_eq!((findings.scope.as_str(), findings.judged), ("all 9 entries of 2 members", 9));
+    assert_eq!((findings.scope.as_str(), findings.judged), ("the first 8 of 9 entries of 2 members", 8));
+}
+
+#[test]
+fn entries_after_one_that_cannot_be_judged_do_not_count() {
+    let mut altered = log();
+    altered.insert(3, vec![put_event("b", "wrong", 7, 3)]);
+    for (log, scope, judged) in [
+        (log(), "all 8 entries of 1 members", 8),
+        (altered, "the first 3 of 8 entries of 1 members", 3),
+        (Log::new(), "the first 1 of 8 entries of 1 members", 1),
+    ] {
+        let findings = check(&[(0, entries())], &[], &log);
+        assert_eq!((findings.scope.as_str(), findings.judged), (scope, judged));
+    }
 }
 
 #[test]

@@ -82,7 +82,8 @@ pub(crate) struct Judged {
     /// The least of four numbers: acknowledged commits, reads, commands in histories, and records
     /// of watchers for the face with the fewest.
     pub commits: usize,
-    /// Number of entries of the Raft logs, 0 if some are missing; `None` without `--whole-log`.
+    /// Number of judged entries of the Raft logs, 0 if some are missing; `None` without
+    /// `--whole-log`.
     pub replayed: Option<usize>,
 }
 

@@ -57,7 +57,7 @@ pub(super) async fn execute(lie: Control, target: &Target, request: &Request) ->
             drop(send(Request::Revoke { lease: *lease }).await);
             put
         }
-        _ => altered(send(request.clone()).await, wrong),
+        _ => altered(send(request.clone()).await, |answer| wrong(lie, answer)),
     }
 }
 
@@ -68,33 +68,35 @@ fn altered(outcome: Outcome, change: impl FnOnce(Answer) -> Answer) -> Outcome {
     }
 }
 
-/// The answer with one falsification: the revision of a put is one less, `succeeded` of a
-/// transaction is inverted, a count is one more, or the previous pair or the last pair of a list is
-/// left out. Unchanged if nothing of this is possible, such as for an empty list of pairs.
-fn wrong(answer: Answer) -> Answer {
+/// The answer with the falsification that `lie` names: the revision of a put is one less,
+/// `succeeded` of a transaction is inverted, a count is one more, or the previous pair or the last
+/// pair of a list is left out. Unchanged if the answer has nothing of the kind, such as for an
+/// empty list of pairs.
+fn wrong(lie: Control, answer: Answer) -> Answer {
     let Answer { revision, index, body } = answer;
     let answer = |body| Answer { revision, index, body };
-    match body {
-        Body::Put => Answer { revision: revision - 1, index, body },
-        Body::Txn { succeeded, steps } => answer(Body::Txn { succeeded: !succeeded, steps }),
-        Body::Deleted(count) => answer(Body::Deleted(count + 1)),
-        Body::Removed { count, before } if before.is_empty() => answer(Body::Removed { count: count + 1, before }),
-        Body::Removed { count, mut before } => {
+    match (lie, body) {
+        (Control::WrongRevision, body) => Answer { revision: revision - 1, index, body },
+        (Control::WrongCompare, Body::Txn { succeeded, steps }) => answer(Body::Txn { succeeded: !succeeded, steps }),
+        (Control::WrongCount, Body::Deleted(count)) => answer(Body::Deleted(count + 1)),
+        (Control::WrongCount, Body::Removed { count, before }) => answer(Body::Removed { count: count + 1, before }),
+        (Control::WrongBefore, Body::Removed { count, mut before }) => {
             before.pop();
             answer(Body::Removed { count, before })
         }
-        Body::Replaced(Some(_)) => answer(Body::Replaced(None)),
-        Body::Pairs(mut pairs) => {
+        (Control::WrongBefore, Body::Replaced(_)) => answer(Body::Replaced(None)),
+        (Control::WrongRead, Body::Pairs(mut pairs)) => {
             pairs.pop();
             answer(Body::Pairs(pairs))
         }
-        other => answer(other),
+        (_, body) => answer(body),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::Pair;
 
     #[test]
     fn a_lie_is_told_of_what_it_is_about_and_only_now_and_then() {
@@ -106,5 +108,26 @@ mod tests {
         assert_eq!(due(Some(Control::LostRevoke), &put(7), 0), None);
         assert_eq!(due(Some(Control::SecretDelete), &put(0), 0), None);
         assert_eq!(due(Some(Control::NoFsync), &put(7), 0), None);
+    }
+
+    #[test]
+    fn an_answer_is_falsified_as_the_lie_says() {
+        let pair =
+            |key: &str| Pair { key: key.into(), value: "v".into(), created: 2, modified: 2, version: 1, lease: 0 };
+        let answer = |revision, body| Answer { revision, index: 9, body };
+        let removed =
+            |count, keys: &[&str]| Body::Removed { count, before: keys.iter().map(|key| pair(key)).collect() };
+        for (lie, body, wanted) in [
+            (Control::WrongRevision, Body::Put, answer(4, Body::Put)),
+            (Control::WrongCount, Body::Deleted(1), answer(5, Body::Deleted(2))),
+            (Control::WrongCount, removed(2, &["a", "b"]), answer(5, removed(3, &["a", "b"]))),
+            (Control::WrongBefore, removed(2, &["a", "b"]), answer(5, removed(2, &["a"]))),
+            (Control::WrongBefore, removed(0, &[]), answer(5, removed(0, &[]))),
+            (Control::WrongBefore, Body::Replaced(Some(pair("a"))), answer(5, Body::Replaced(None))),
+            (Control::WrongRead, Body::Pairs(vec![pair("a")]), answer(5, Body::Pairs(vec![]))),
+            (Control::WrongRead, Body::Deleted(1), answer(5, Body::Deleted(1))),
+        ] {
+            assert_eq!(wrong(lie, answer(5, body.clone())), wanted, "{lie:?} about {body:?}");
+        }
     }
 }

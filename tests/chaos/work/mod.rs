@@ -112,7 +112,7 @@ pub(crate) enum Control {
     WrongRevision,
     /// The result of a comparison is recorded inverted
     WrongCompare,
-    /// A deletion is recorded with one key more than it deleted, or without one of its pairs
+    /// A deletion is recorded with one key more than it deleted
     WrongCount,
     /// A pair that was replaced or deleted is left out of the recorded answer
     WrongBefore,

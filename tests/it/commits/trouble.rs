@@ -79,6 +79,7 @@ async fn each_operation_and_condition_asks_for_its_right() {
             let refused = client.commit(auth::by(&user, commit(vec![put("u/a", "3"), denied.clone()]))).await;
             let refused = refused.map(drop).expect_err("denied");
             assert_eq!(refused.code(), Code::PermissionDenied, "{denied:?}: {refused:?}");
+            assert!(refused.message().starts_with("operations[1]: "), "{denied:?}: {refused:?}");
         }
         for condition in [
             exists("/kv/secret", false),
@@ -92,6 +93,7 @@ async fn each_operation_and_condition_asks_for_its_right() {
             let request = pb::CommitRequest { conditions: vec![condition.clone()], ..commit(vec![put("u/a", "3")]) };
             let refused = client.commit(auth::by(&user, request)).await.unwrap_err();
             assert_eq!(refused.code(), Code::PermissionDenied, "{condition:?}: {refused:?}");
+            assert!(refused.message().starts_with("conditions[0]: "), "{condition:?}: {refused:?}");
         }
     }
     let done = client.commit(auth::by(&user, allowed)).await.unwrap().into_inner();

@@ -8,11 +8,11 @@ use tonic::{Code, Status};
 
 use headwater_api_resource::errors as resource;
 use headwater_api_shared::etcd_texts;
-use headwater_node::{CommitError, NodeError, OperationError};
-use headwater_types::Refusal;
+use headwater_node::{CommitError, CommitPart, NodeError, OperationError};
 use headwater_types::catalog::CatalogRefusal;
 use headwater_types::commit::{CommitFault, CommitOpFault, ConditionFault};
 use headwater_types::consul::{SessionRefusal, TxnFaultReason};
+use headwater_types::{AuthRefusal, Refusal};
 
 /// On an error about a condition: its number, from 0.
 const HEADWATER_CONDITION: HeaderName = HeaderName::from_static("headwater-condition");
@@ -41,6 +41,15 @@ pub(super) fn status(error: &CommitError) -> Status {
             let (code, text) = of_operation(error);
             let mut status = Status::new(code, format!("operations[{operation}]: {text}"));
             name_operation(&mut status, *operation);
+            status
+        }
+        CommitError::Denied(part) => {
+            let (code, text) = etcd_texts::refusal(&Refusal::Auth(AuthRefusal::PermissionDenied));
+            let mut status = Status::new(code, format!("{part}: {text}"));
+            match *part {
+                CommitPart::Condition(number) => name_condition(&mut status, number),
+                CommitPart::Operation(number) => name_operation(&mut status, number),
+            }
             status
         }
         CommitError::Failed(fault) => failed(*fault),
@@ -205,6 +214,16 @@ mod tests {
             (early(RegistrationProblem::NoNode.into()), Code::InvalidArgument, "operations[3]: Must provide node"),
             (early(ResourceError::PageToken.into()), Code::InvalidArgument, "operations[3]: "),
             (early(OperationError::Read), Code::InvalidArgument, "Store.Read"),
+            (
+                CommitError::Denied(CommitPart::Operation(3)),
+                Code::PermissionDenied,
+                "operations[3]: etcdserver: permission denied",
+            ),
+            (
+                CommitError::Denied(CommitPart::Condition(2)),
+                Code::PermissionDenied,
+                "conditions[2]: etcdserver: permission denied",
+            ),
             (NodeError::RequestTooLarge.into(), Code::InvalidArgument, "max-request-bytes"),
             (NodeError::Indeterminate(Unanswered::Timeout).into(), Code::Unavailable, "timed out"),
         ];
