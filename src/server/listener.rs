@@ -121,7 +121,7 @@ fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
     SockRef::from(socket).set_tcp_keepalive(&probes)
 }
 
-/// TLS of a port.
+/// TLS of a port: its server side, the bound on unfinished handshakes, and counters.
 #[derive(Clone, Debug)]
 pub(super) struct PortTls {
     pub(super) server: ServerTls,
