@@ -170,8 +170,8 @@ impl Page {
         while !self.next().await.1.iter().any(|change| change["element"] == element) {}
     }
 
-    /// Reads to the end of the stream, which must be for lack of the right; returns the time of the
-    /// end.
+    /// Reads to the end of the stream, and asserts that it ends for lack of the right. Returns the
+    /// time of the end.
     async fn until_ended(&mut self) -> Instant {
         let end = loop {
             let (block, _) = self.next().await;
