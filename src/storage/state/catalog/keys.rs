@@ -46,7 +46,7 @@ pub(super) fn split_on_node(key: &[u8]) -> Option<(Bytes, &str)> {
     Some((node.into(), std::str::from_utf8(id).ok()?))
 }
 
-/// Key of the configuration of a terminating gateway.
+/// Key of the configuration of a terminating gateway: its name in lower case.
 pub(super) fn gateway(name: &str) -> Bytes {
     canonical(name).into()
 }
