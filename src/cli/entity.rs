@@ -111,9 +111,9 @@ pub(super) fn shown(any: &prost_types::Any, types: &Types) -> String {
     }
 }
 
-/// The data of an element as proto-JSON by its descriptor, with its `@type`. In base64 if it does
-/// not decode, or this program does not know the message or one within it. The data within a
-/// resource is written by its registered type.
+/// The data of an element as proto-JSON, with its `@type`. The data within a resource is written by
+/// its registered type. The bytes of the element are the field `value`, in base64, if they do not
+/// decode, or if this program has no descriptor of the message or of a message within it.
 pub(super) fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
     if name(any) == KEY
         && let Some(json) = key_as_json(any)

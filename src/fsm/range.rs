@@ -56,7 +56,8 @@ pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeR
     Ok(select_rows(state, query)?.load(state)?)
 }
 
-/// The rows of a range, of which no value is loaded.
+/// The rows of a range with their count, before values are loaded. They are cut to the limit,
+/// unless they are to be sorted by value.
 #[derive(Debug)]
 pub struct Selection {
     rows: Vec<Row>,

@@ -70,7 +70,8 @@ fn read(view: &ReadView<'_>, txn: &Txn) -> Result<TxnDone, FsmError> {
     Ok(TxnDone { succeeded: branch.succeeded, responses })
 }
 
-/// Applies a replicated transaction.
+/// Applies a replicated transaction. A refusal is an error ([`FsmError::Refused`]), and nothing is
+/// written then. Without `want` the result has no values.
 pub(super) fn apply(writer: &mut KvWriter<'_, '_>, txn: &Txn, want: bool) -> Result<TxnDone, FsmError> {
     check_legal(txn)?;
     let branch = decide(&*writer.txn, txn, &mut ReadBudget::of_txn())?;

@@ -39,8 +39,8 @@ pub(super) fn new_histogram() -> Histogram<u64> {
 pub(super) enum RunLimit {
     /// The run ends after this number of operations.
     After(u64),
-    /// No client takes another operation once this time has passed since the beginning of the
-    /// run. An operation that was taken earlier still waits for its due time ([`Plan::rate`]).
+    /// Time after the beginning of the run at which clients stop taking operations. They take
+    /// only operations that are due before it ([`Plan::rate`]), and complete those.
     At(Duration),
 }
 

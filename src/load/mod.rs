@@ -161,7 +161,7 @@ struct LoadArgs {
     /// Write every key once before measuring, so that reads find them
     #[arg(long)]
     fill: bool,
-    /// Operations a second at most; 0 is no limit
+    /// Operations a second, on average, at most; delayed ones are caught up. 0 is no limit
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     rate: u64,
     /// Threads of the generator

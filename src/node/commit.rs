@@ -138,7 +138,8 @@ pub enum OperationError {
     /// An operation on a resource was refused.
     #[error(transparent)]
     Resource(#[from] ResourceError),
-    /// The registration is incomplete or contradictory.
+    /// A registration, or a deregistration, is invalid: a field is missing or has an illegal
+    /// value, or two fields contradict each other.
     #[error(transparent)]
     Catalog(#[from] RegistrationProblem),
     /// The operation reads values, and so cannot be part of a commit.

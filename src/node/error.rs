@@ -63,7 +63,7 @@ pub enum NodeError {
     /// This node does not lead, and only a leader can hand leadership over. Ask the leader.
     #[error("not leader")]
     NotLeader,
-    /// The chosen next leader is not a member, or does not vote.
+    /// The chosen next leader is not a member, does not vote, or is being removed.
     #[error("bad leader transferee")]
     BadTransferee,
     /// The chosen next leader did not answer, and the transfer was not begun. Or it did not take

@@ -37,7 +37,8 @@ pub enum Limit {
     LongReads,
     /// Streamed ranges that are open or wait.
     RangeStreams,
-    /// Linearizable reads that wait for the leader's confirmation, or then for apply.
+    /// Linearizable reads that wait: for the leader's confirmation, then until this node has
+    /// applied the confirmed index.
     WaitingReads,
     /// Proposals without an outcome yet.
     Proposals,

@@ -130,7 +130,7 @@ pub enum SalvageError {
     /// The working folder cannot be used.
     #[error(transparent)]
     Work(#[from] StagingError),
-    /// The directory cannot be read, or the copy cannot be written.
+    /// The data directory is missing, in use, too new or unreadable, or the copy cannot be written.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The backup cannot be made.

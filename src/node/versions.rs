@@ -20,7 +20,8 @@ use headwater_types::{
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Longest wait of a command for the version that it needs.
 const RISE_WAIT: Duration = Duration::from_secs(2);
-/// Timeout of one proposal, and of the removal of log entries before a downgrade.
+/// Timeout of each proposal by [`keep`], and of the removal of log entries for older programs.
+/// Proposals for clients' requests have the deadlines of the requests.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a waiting proposal checks that the leader has a majority.
 const MAJORITY_INTERVAL: Duration = Duration::from_millis(50);

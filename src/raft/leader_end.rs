@@ -201,8 +201,9 @@ fn host_and_port(url: &str) -> Option<(String, u16)> {
     Some((host.to_owned(), url.port_u16()?))
 }
 
-/// Whether a connection to the host is refused: nothing listens at its port. If the host has
-/// several addresses, none accepts, and the last one refuses.
+/// Whether a connection to the host is refused: nothing listens at its port. For a host with
+/// several addresses: whether none accepts and the last one refuses. False if no answer comes in
+/// time.
 async fn is_refused(host: &str, port: u16) -> bool {
     let connecting = TcpStream::connect((host, port));
     match tokio::time::timeout(PROBE_TIMEOUT, connecting).await {

@@ -20,7 +20,8 @@ pub(super) struct OverdueGap {
     pub(super) matched: LogIndex,
 }
 
-/// Fewest sessions that must have ended without progress before a gap is overdue, count.
+/// Number of sessions that must have failed without progress before a gap can be overdue. Time
+/// must have passed as well: see [`ReplicationGaps::check`].
 const SESSIONS_TRIED_MIN: u64 = 3;
 
 /// The live followers that are behind the commit index: for each, its matched index, and the time

@@ -174,9 +174,9 @@ fn is_final(refusal: MemberRefusal) -> bool {
     }
 }
 
-/// The members, as known to the member at `endpoint`. If that member checks rights, only an
-/// announced node gets the list, by its peer URL, or a node with the token of an invitation. The
-/// token is sent only if the peer URL does not suffice.
+/// The list of members, from the member at `endpoint`. The request shows this node's peer URL. If
+/// it is refused for want of rights, a second request shows the token of the invitation. A member
+/// that checks rights gives the list to a node that was announced by its peer URL, or has a token.
 async fn members(endpoint: &str, joining: &Joining, dialer: &Dialer) -> Result<pb::MemberListResponse, String> {
     let (endpoint, connector) = dialer.endpoint(endpoint, LIST_TIMEOUT)?;
     let channel = endpoint.connect_with_connector(connector).await.map_err(|error| innermost(&error))?;

@@ -31,7 +31,8 @@ use headwater_node::{ClientKey, Limit, LimitCounters};
 use headwater_tls::{Identity, ServerTls};
 use headwater_types::limits::{HEADER_LIST_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
 
-/// Settings in which the ports differ.
+/// Options of a port: its flow-control windows, its probes of silent connections, and whether it
+/// accepts a URL or a path as `:authority`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortOptions {
     /// HTTP/2 flow-control window of one stream for received data, bytes.
@@ -121,7 +122,7 @@ fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
     SockRef::from(socket).set_tcp_keepalive(&probes)
 }
 
-/// TLS of a port.
+/// TLS of a port: its server side, the bound on unfinished handshakes, and counters.
 #[derive(Clone, Debug)]
 pub(super) struct PortTls {
     pub(super) server: ServerTls,

@@ -81,7 +81,8 @@ pub struct CatalogMemo {
     encoded: OnceLock<Bytes>,
 }
 
-/// Memory beside an event's content, bytes: its item in lists, its memo, the parts of its rows.
+/// Estimate of an event's memory besides its content, bytes: its item in lists, its memo, and small
+/// allocations that are not counted one by one.
 const OVERHEAD_BYTES: usize = 768;
 /// Memory of a row, bytes, without the texts and maps that are counted one by one.
 const ROW_BYTES: usize = 512;

@@ -23,7 +23,7 @@ use headwater_types::LogIndex;
 /// Most chunks that are kept for later requests, count.
 const CHUNKS_KEPT: usize = 8;
 
-/// Bounds of one scan; the first commit always fits.
+/// Bounds of one scan. The scan ends with the commit that reaches one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanLimits {
     /// Most commits of one scan, count (etcd replays at most 1000 revisions at a time).

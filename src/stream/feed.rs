@@ -368,10 +368,11 @@ impl<T: Topic> Feed<T> {
         WindowAnswer::Live(missed, Arc::clone(&subject.tail))
     }
 
-    /// Evicts the oldest commits if derived data has outgrown the budget of the window, or that of
-    /// the kept chunks of history. The next commit would trim the window too, but may not come for
-    /// a long time: call this after adding large derived data. Readers of evicted commits read them
-    /// from history.
+    /// Evicts old commits that exceed memory bounds. The oldest commits of the window go while it
+    /// exceeds its budget, which includes derived data. The oldest kept chunks of history go while
+    /// their derived data alone exceeds the same number of bytes. The next commit would trim the
+    /// window too, but may not come for a long time: call this after adding large derived data.
+    /// Readers that still need evicted commits read them from history.
     pub fn evict_excess(&self) {
         let mut evicted = Vec::new();
         self.core.lock().window.trim(&mut evicted);

@@ -72,7 +72,7 @@ fn authority_params(common_name: &str, now: SystemTime, valid: Duration) -> Cert
     params
 }
 
-/// Reads the first certificate of a PEM text.
+/// The names, serial number and validity in the first certificate of a PEM text. Verifies nothing.
 fn certificate(pem: &str) -> Result<Identity, TlsError> {
     let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(unreadable)?;
     Identity::of(&[certificate]).ok_or_else(|| unreadable("its content is malformed"))

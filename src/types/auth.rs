@@ -55,8 +55,8 @@ pub enum Proposer {
     Token {
         /// The token's accessor id.
         accessor: String,
-        /// Log index of the last change of rights in the state in which the request was permitted.
-        /// Apply refuses the proposal if rights have changed since.
+        /// Version of the rights by which the request was permitted: the log index of their last
+        /// change. Apply refuses the proposal if the rights have a later change by then.
         as_of: LogIndex,
         /// The token's rights in the spaces of the command, if permission depends on stored data:
         /// apply judges the command again by them. `None` if it does not, for a token with the

@@ -36,8 +36,8 @@ pub(crate) struct Finished {
     pub keys: usize,
 }
 
-/// Writes each of the newest keys at one node and then reads it at the next one. Stops after
-/// [`FAILED_MAX`] failures.
+/// Writes each of the newest keys at one node, and then reads it at the next one. Skips the
+/// remaining keys once [`FAILED_MAX`] requests have failed in all.
 pub(crate) async fn finish(lab: &Lab) -> Finished {
     let keys = lab.recorder.with_records(keys);
     let mut finished = Finished { keys: keys.len(), ..Finished::default() };

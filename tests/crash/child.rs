@@ -20,7 +20,8 @@ use headwater_fail_points::Point;
 pub(super) const DIR: &str = "HEADWATER_CRASH_DIR";
 /// Environment variable with the IP address of all members.
 pub(super) const HOST: &str = "HEADWATER_CRASH_HOST";
-/// Environment variable with the case (`Case`) as text: `POINT ACTION HIT SINCE`.
+/// Environment variable with the case (`Case`) as text: name of the point, action, number of the
+/// hit, and the moment from which on hits are counted (`Since`).
 pub(super) const CASE: &str = "HEADWATER_CRASH_CASE";
 
 /// Length of [`Action::Delay`]: longer than an election takes.

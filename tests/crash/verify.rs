@@ -12,7 +12,7 @@ use super::cluster::{Cluster, get, get_local, wait_until, within};
 use super::load::{KEPT, counter, element};
 use super::watch::{self, Stream};
 
-/// Number of newest revisions that are not compacted before the verification of history.
+/// Number of revisions after the oldest one that is kept for the verification of history.
 const LEFT: i64 = 40;
 
 fn text(bytes: &[u8]) -> String {
@@ -108,7 +108,8 @@ async fn leases(cluster: &Cluster, member: usize) {
     }
 }
 
-/// Compacts all but the last [`LEFT`] revisions, and returns the oldest one that remains.
+/// Compacts to the revision that is [`LEFT`] before the newest one, or to 1. Returns that revision:
+/// the oldest one that can still be read.
 async fn oldest(cluster: &Cluster) -> i64 {
     let mut kv = cluster.kv(0);
     let now = kv.range(get("x")).await.unwrap().into_inner().header.map_or(0, |header| header.revision);

@@ -28,8 +28,8 @@ enum Damage {
     /// The next DATA frame with this text loses the first byte of its content. The length in its
     /// header is corrected. Happens once.
     LoseOneByte(&'static [u8]),
-    /// In the next DATA frame with the first text, the second text replaces it. Both have the same
-    /// length. Happens once.
+    /// Replaces the first text by the second in the next DATA frame that contains the first.
+    /// Happens once. Both texts have the same length.
     Change(&'static [u8], &'static [u8]),
     /// Every DATA frame with this text is dropped.
     Swallow(&'static [u8]),

@@ -170,8 +170,8 @@ impl Page {
         while !self.next().await.1.iter().any(|change| change["element"] == element) {}
     }
 
-    /// Reads to the end of the stream, which must be for lack of the right; returns the time of the
-    /// end.
+    /// Reads to the end of the stream, and asserts that it ends for lack of the right. Returns the
+    /// time of the end.
     async fn until_ended(&mut self) -> Instant {
         let end = loop {
             let (block, _) = self.next().await;
@@ -294,10 +294,10 @@ async fn longest_put(kv: &mut KvClient<Channel>, root: &str, count: usize) -> Du
     longest
 }
 
-/// Measures the time from the withdrawal of a right to the cancellation of the last of 10,000
-/// watches, each on a stream of its own at one member, and the longest put of another client of
-/// that member meanwhile. The three members and all clients are in this process, so the figures are
-/// upper bounds. On a machine that does nothing else, with the optimisation of `cargo optimised`:
+/// Measures the time from the answer to the withdrawal of a right to the cancellation of the last
+/// of 10,000 watches, each on a stream of its own at one member, and the longest put of another
+/// client of that member meanwhile. The three members and all clients are in this process, so the
+/// figures are upper bounds. On a machine that does nothing else, with the optimisation of `cargo optimised`:
 ///
 /// ```sh
 /// cargo test --locked --workspace --test it \

@@ -163,7 +163,8 @@ impl Machine {
         Member { raft, store, events, applied, tasks }
     }
 
-    /// Ends the member by a loss of power: unflushed writes of log and state are lost.
+    /// Ends the member by a loss of power. Of the unflushed writes of the log, a random prefix
+    /// survives ([`Disk::lose_power`]). Of the state, only what is in its files survives.
     pub(super) async fn lose_power(&self, net: &Net, member: Arc<Member>) {
         self.disk.lose_power();
         net.leave(self.id);

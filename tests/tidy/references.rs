@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::rules::Finding;
 use crate::source::Source;
 
-/// The section numbers of each page that references can name, by its name there (such as
-/// `spec etcd`).
+/// The section numbers of each page that can be referred to. A key is the page's name in
+/// references, such as `spec etcd` or `ARCHITECTURE.md`.
 pub(crate) struct Pages(BTreeMap<String, BTreeSet<String>>);
 
 impl Pages {

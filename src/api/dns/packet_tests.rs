@@ -232,7 +232,7 @@ proptest! {
         is_handled(&packet, transport);
     }
 
-    /// Nearer to real packets: few questions and records.
+    /// Random bytes after a head with few questions and records: nearer to a real packet.
     #[test]
     fn a_likely_head(
         counts in prop::array::uniform4(0u8..3),

@@ -51,7 +51,8 @@ pub(super) enum Subject {
     Nothing,
 }
 
-/// Labels that give the kind of the subject, which the labels before them name.
+/// Labels that give the kind of the subject. The labels before such a label name the subject: in
+/// `web.service.consul`, the kind is `service` and the name is `web`.
 const KINDS: [&str; 4] = ["service", "connect", "node", "addr"];
 /// The label of the servers' name.
 const SERVERS: &str = "ns";

@@ -76,7 +76,7 @@ pub(super) trait HasErrorHeader {
 }
 
 impl HasErrorHeader for pb::LeaseCreateResponse {
-    /// Puts the error of `header` into the message's own `error`, too.
+    /// A response with `header`. The error of `header` is also in the response's own `error`.
     fn refused(header: pb::ResponseHeader) -> Self {
         Self { error: header.error.clone(), header: Some(header), ..Self::default() }
     }

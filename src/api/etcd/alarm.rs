@@ -38,7 +38,7 @@ pub(super) async fn serve(
 
 #[derive(Debug, PartialEq, Eq)]
 enum AlarmCall {
-    /// List all alarms, or those of one kind; of all members even if the request names one, as in
+    /// List all alarms, or those of one kind. The member that the request names is ignored, as in
     /// etcd.
     List(Option<AlarmKind>),
     Set(SetAlarm),

@@ -38,7 +38,7 @@ impl<'a> Path<'a> {
     }
 }
 
-/// The resource or list that a path names.
+/// The type that a path names and, for one resource, its name. The units are in the query.
 pub(super) struct Target {
     pub(super) served: ServedType,
     /// `None` for the list of the type's resources.

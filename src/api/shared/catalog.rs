@@ -152,7 +152,7 @@ pub enum BadRegistration {
     /// A unit that this store does not have.
     #[error("{field} {given:?}: there is one partition, one namespace and no peer; leave it out")]
     Unit {
-        /// The field.
+        /// Name of the field for people, such as `Node.Partition` or `Service.EnterpriseMeta`.
         field: &'static str,
         /// Its value.
         given: String,

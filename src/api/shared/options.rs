@@ -24,7 +24,8 @@ pub struct ApiOptions {
     /// timeouts). These require one: a watch that asks for it, every stream of the watcher API, and
     /// a live stream of the store's API.
     pub leader_loss_timeout: Duration,
-    /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
+    /// Largest size of a request, bytes (etcd's `--max-request-bytes`). It is the size of the
+    /// encoded command in the log. The message from the client may be somewhat larger.
     pub max_request_bytes: usize,
     /// Most compares, or operations, in one list of a transaction (etcd's `--max-txn-ops`).
     pub max_txn_ops: usize,

@@ -188,7 +188,8 @@ impl Outbox {
 enum Wake<Q> {
     /// Subscriptions with these tokens may be readable.
     Feed(Vec<u64>),
-    /// A request; `None` at the end of the client's side.
+    /// The client's next request, or the error of reading it. `None`: the client has closed its
+    /// side.
     Request(Option<Result<Q, Status>>),
     /// The timer of the service.
     Timer,

@@ -45,7 +45,7 @@ pub(super) enum Invalid {
     /// The request is for a datacenter that is neither this one nor configured.
     #[error("no path to datacenter: {asked:?} is neither {here:?}, which is this one, nor configured")]
     Datacenter {
-        /// The requested name.
+        /// Name of the requested datacenter.
         asked: String,
         /// The name of this datacenter.
         here: String,

@@ -8,7 +8,8 @@ use crate::error::CliError;
 use crate::notice;
 use crate::output::{WriteOut, print_json, print_table};
 
-/// Prints `rows` as lines or, below `header`, as a table. As JSON, prints `answer` unchanged.
+/// Prints a list in one of three forms: `rows` as lines, `rows` as a table below `header`, or
+/// `answer` unchanged as JSON.
 fn print(
     answer: &Value,
     header: &[&str],

@@ -46,7 +46,7 @@ pub(super) fn run(args: SnapshotArgs, client: &ClientArgs, supported: Supported)
 /// Content of a backup, as it is printed. The first four are named as etcd's tools name them.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
-    /// First four bytes of the SHA-256 of the backup.
+    /// First four bytes of the backup's checksum (`sha256`), as a big-endian number.
     hash: u32,
     revision: i64,
     #[serde(rename = "totalKey")]

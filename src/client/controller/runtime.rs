@@ -91,8 +91,8 @@ impl Controller {
         })
     }
 
-    /// Follows another type, too: `map` returns the resources to reconcile when a resource of that
-    /// type changes.
+    /// Follows another type, too: when a resource of that type changes, the resources that `map`
+    /// returns are reconciled. `map` returns ids without uid, as in [`Reconciler::reconcile`].
     #[must_use]
     pub fn watches(mut self, type_: Type, map: impl Fn(&Resource) -> Vec<ResourceId> + Send + Sync + 'static) -> Self {
         self.watched.push((type_, Arc::new(map)));

@@ -83,9 +83,10 @@ fn repeat(key: &CommitKey, kept: KeptCommit) -> CommitOutcome {
     }
 }
 
-/// Removes a bounded number of kept commits that are too old, then keeps this one with its
-/// idempotency key. Does nothing without a key. Returns `results`, or the fault that too many keys
-/// are kept.
+/// Keeps this commit with its idempotency key and returns `results`. Without a key, only returns
+/// `results`. First removes a bounded number of kept commits, the oldest ones: each is older than
+/// [`COMMIT_KEY_KEPT_MS`] and has [`COMMIT_KEY_KEPT_COMMITS`] later ones. Returns the fault
+/// `TooManyKeys` if the number or the size of the kept commits would still exceed its bound.
 fn keep(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,

@@ -50,7 +50,9 @@ pub(super) fn dependants(
     Ok(ids)
 }
 
-/// Begins and ends the deadlines of checks.
+/// Begins, restarts and ends the deadlines of the checks that `effect` has touched. One turns a TTL
+/// check critical. Another deregisters the instance of a check that stays critical, if the check
+/// has a `deregister_critical_after_ns`.
 pub(super) fn update_deadlines(writer: &mut KvWriter<'_, '_>, effect: &CatalogEffect) -> Result<(), StorageError> {
     effect.touched_checks.iter().try_for_each(|touched| update_deadlines_of(writer, touched))
 }

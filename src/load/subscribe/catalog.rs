@@ -96,7 +96,8 @@ pub(super) struct CatalogWriters {
 /// Result of [`CatalogWriters::at_rate`].
 #[derive(Default)]
 pub(super) struct RateResult {
-    /// The number of the service of each change that was acknowledged.
+    /// Numbers of the changed services, one for each acknowledged change, in the order of the
+    /// answers.
     pub(super) changed: Vec<usize>,
     /// Changes that were not acknowledged.
     pub(super) failed: u64,

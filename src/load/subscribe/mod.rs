@@ -74,7 +74,7 @@ pub(crate) struct SubscribeArgs {
     pids: Vec<u32>,
 }
 
-/// Streams on one connection, unless the user chooses.
+/// Most streams of one connection, if the user does not choose the number of connections.
 const STREAMS_PER_CONN: usize = 100;
 /// Pause before memory is read: allocators give back and take memory meanwhile.
 const SETTLE: Duration = Duration::from_secs(2);

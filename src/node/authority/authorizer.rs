@@ -70,7 +70,9 @@ impl Authorizer {
         }
     }
 
-    /// The rights of a principal; without a name those of the anonymous one.
+    /// An authorizer for a principal with these rights; `None` is the anonymous principal. `as_of`
+    /// is the log index of the last change of rights (`StateHead::rights_changed`), in the state
+    /// that `rights` were read from.
     pub fn of(named: Option<Arc<NamedPrincipal>>, rights: Arc<Rights>, as_of: LogIndex) -> Self {
         Self { verdict: Verdict::Of(named, rights), allows_anonymous: false, as_of, made: LogIndex::ZERO }
     }

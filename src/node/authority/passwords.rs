@@ -24,9 +24,10 @@ const HASH_PASSES_MAX: u32 = 16;
 /// as long as that of a wrong password.
 static NOBODY: LazyLock<String> = LazyLock::new(|| hash_now("nobody").unwrap_or_default());
 
-/// Hashing and checking of passwords, with bounds. A request takes one of `permits`, or is refused,
-/// and holds it to its end. One client cannot hold all of them. One of `turns` is held while a
-/// password is hashed or checked; requests get one in the order in which they began to wait.
+/// Hashing and checking of passwords, with bounds. Each password takes one of `permits`, or is
+/// refused. It holds the permit while it waits and while it is hashed or checked; the request may
+/// go on after that. One client cannot hold all permits. One of `turns` is held while a password
+/// is hashed or checked; passwords get one in the order in which they began to wait.
 pub(super) struct Passwords {
     turns: Arc<Semaphore>,
     permits: Shares,

@@ -9,7 +9,8 @@ use headwater_types::catalog::{CatalogRefusal, RegistrationProblem};
 /// The reason for which a request about the catalog failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CatalogError {
-    /// The registration is incomplete or contradictory; nothing was proposed.
+    /// The registration, the deregistration or the gateway is invalid: a field is missing or has an
+    /// illegal value, or two fields contradict each other. Nothing was proposed.
     #[error(transparent)]
     Invalid(#[from] RegistrationProblem),
     /// A rule of the catalog forbids the request; nothing changed.

@@ -143,7 +143,8 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, false, answer).await
     }
 
-    /// Checks of a node and of all instances on it, those of the node first.
+    /// Checks of a node and of all instances on it. Those of the node come first, then those of its
+    /// instances, by the id of the instance, then by their own.
     ///
     /// # Errors
     ///
@@ -157,7 +158,8 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, false, move |view| view.checks_of_node(&node)).await
     }
 
-    /// Checks of all instances of a service, without those of their nodes.
+    /// Checks of all instances of a service, without those of their nodes. Sorted by node, then by
+    /// the id of the instance, then by their own.
     ///
     /// # Errors
     ///

@@ -54,7 +54,9 @@ pub struct Owner {
     pub lease: LeaseId,
 }
 
-/// The key with which a client claims to own a name.
+/// The key by which a client says that it owns a name, for [`Locks::proclaim`] and
+/// [`Locks::resign`]. The claim holds while the key exists with the create revision `token`.
+/// Whether it is the oldest of the contenders is not checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The key.

@@ -42,7 +42,8 @@ async fn until(why: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// The log and the state, shared by all members here.
+/// The state that all members here share, with the index of its last command. Also the leader, the
+/// faults that the test sets, and counts of what keepers did.
 struct World {
     store: StateStore,
     _dir: TempDir,

@@ -253,9 +253,9 @@ impl Members<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::NotLeader`]; [`NodeError::BadTransferee`] if `target` is not a voter;
-    /// [`NodeError::TransferTimeout`] if it does not answer, and then this node stays the leader,
-    /// or if it did not take over in time, and then any voter may lead.
+    /// [`NodeError::NotLeader`]; [`NodeError::BadTransferee`] if `target` is not a voter, or is
+    /// being removed; [`NodeError::TransferTimeout`] if it does not answer, and then this node
+    /// stays the leader, or if it did not take over in time, and then any voter may lead.
     pub async fn move_leader(self, ctx: &RequestContext, target: NodeId) -> Result<(), NodeError> {
         self.node.admit(ctx).await?;
         self.node.authorize_cluster(ctx, Access::WRITE)?;

@@ -23,7 +23,8 @@ pub struct Prepared {
     pub resource: Resource,
     /// The scope of the resource's type.
     pub scope: Scope,
-    /// Version of the type's registration that validated the resource; zero for a built-in type.
+    /// Version of the type's registration by which the resource was validated; zero for a built-in
+    /// type. The write is refused if the registration has another version by then.
     pub type_version: LogIndex,
     /// The type that the resource registers, and its scope. `None` for any other resource.
     pub registers: Option<(Type, Scope)>,

@@ -34,8 +34,8 @@ pub struct KnownType {
     pub message: String,
     /// The content of the registration; `None` for a built-in type.
     pub registration: Option<ResourceType>,
-    /// Version of the registration: that of the registering resource when its content last changed.
-    /// Zero for a built-in type.
+    /// Log index at which the data of the registering resource last changed. A change of its status
+    /// or metadata alone does not count. Zero for a built-in type.
     pub(super) version: LogIndex,
     /// The schema that validates data; `None` for a built-in type. An error if an earlier version
     /// of the program accepted a registration that this one refuses, or if no thread could be

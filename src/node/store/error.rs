@@ -26,8 +26,8 @@ pub enum StoreError {
         index: Option<LogIndex>,
         /// The oldest index whose state can be read.
         oldest: LogIndex,
-        /// Time of the last change up to that index, milliseconds since the Unix epoch; zero if
-        /// unknown.
+        /// Time of the last change at `oldest` or before, milliseconds since the Unix epoch; zero
+        /// if unknown.
         oldest_unix_ms: u64,
     },
     /// The index belongs to another lineage: another cluster, or one from before a restore.

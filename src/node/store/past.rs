@@ -10,8 +10,9 @@ use headwater_storage::state::{CommandWalk, HistorySpan, Table, Tables};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::{ClusterEvent, ClusterMember, LeaseId, LogIndex, NodeId};
 
-/// Most entries of history that one search visits, count: records of all tables, and heads. A
-/// search that exceeds it ends after the current command, without a result.
+/// Bound on the entries of history that one search visits, count: records of all tables, and
+/// heads. It is checked after each command. A search beyond it that has not found its answer ends
+/// without a result.
 const SEARCHED_MAX: usize = 2_000_000;
 
 /// The table with the events of leases and members.

@@ -133,8 +133,8 @@ impl EntityWatch {
         rights::permit(node, ctx, &self.wanted)
     }
 
-    /// The next changes. `None` if there are none now: the session yields token 0 when there may be
-    /// some.
+    /// The next changes, encoded: at first the state or the missed changes, then those of commits.
+    /// `None` if there are none now. Token 0 of the session asks the caller to read again.
     ///
     /// # Errors
     ///

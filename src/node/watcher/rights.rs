@@ -79,7 +79,8 @@ pub(in super::super) fn permit(
     node.authorize_all(ctx, &wanted)
 }
 
-/// Whether the principal may have got its present rights only after the command at `index`.
+/// Whether the principal may have got its present rights only after the command at `index`. Always
+/// false while nothing is judged.
 pub(super) fn has_changed_since(node: &Node, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
     Ok(node.authorizer(ctx)?.has_changed_since(index))
 }

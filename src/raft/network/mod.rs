@@ -132,7 +132,7 @@ impl Route {
 
 /// Refuses a call for another cluster or another member, from a store of another lineage, or
 /// without valid metadata. An epoch or origin that only one side has is not compared. Returns the
-/// sender as the call names it, which may not be a member.
+/// sender as the call names it; whether it is a member is not checked.
 pub(crate) fn check_route(
     metadata: &MetadataMap,
     cluster: ClusterId,

@@ -41,8 +41,9 @@ impl PeerService {
         Self { consensus }
     }
 
-    /// Refuses a call that [`check_route`] or [`admission::check_certificate`] refuses, and with
-    /// TLS one without a certificate. Returns the sender, which may not be a member.
+    /// Checks a call by [`check_route`] and [`admission::check_certificate`]. If this member uses
+    /// TLS, a call without a certificate is refused. Returns the sender; whether it is a member is
+    /// not checked.
     fn check<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
         let from = check_route(
             request.metadata(),

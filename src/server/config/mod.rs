@@ -250,13 +250,14 @@ pub struct RuntimeConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchConfig {
     /// Bound on the window of each topic, its recent changes in memory, bytes. All readers share
-    /// it. A reader that is behind the window also holds one read of history, of at most
+    /// it. A reader that is behind the window also holds one read of history, bounded by
     /// `catch_up_bytes`.
     pub window_bytes: u64,
     /// Most commits in the window of each topic, count.
     pub window_commits: u64,
-    /// Most bytes of one read of history for readers that are behind; one commit always fits. Each
-    /// stalled reader may hold one such read in memory.
+    /// Bound on one read of history for readers that are behind, bytes. A read ends with the commit
+    /// that reaches the bound, so it may exceed the bound by almost that whole commit. Each stalled
+    /// reader may hold one such read in memory.
     pub catch_up_bytes: u64,
     /// Most commits of one read of history for readers that are behind, count.
     pub catch_up_commits: u64,

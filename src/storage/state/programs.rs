@@ -126,8 +126,8 @@ fn decode(bytes: &[u8]) -> Option<MemberProgram> {
     cursor.end(MemberProgram { program, supported })
 }
 
-/// The record of the stand-in for the next version, which only tests of upgrades use: a text, and
-/// how many proposals came from each member.
+/// A record that stands in for those of the next version. Only tests of upgrades use it. It has a
+/// text, and counts the proposals of each member.
 #[cfg(feature = "next-version")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StandInRecord {

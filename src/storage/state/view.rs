@@ -169,11 +169,11 @@ impl<'db> ReadView<'db> {
         decode_index(&key, self.snapshot.get_pinned_cf(self.families.revisions, key)?.as_deref())
     }
 
-    /// Visits the changes of commands, in order, from the command at `from` on, until `visit`
-    /// returns false. Commands without records are left out. Of the commands below
-    /// [`compacted_index`](StateHead::compacted_index) it visits at most that of the compaction
-    /// point, with only its changes of keys. The caller has checked that history reaches back to
-    /// `from`.
+    /// Visits the commands from `from` on, in order, each with its changes, until `visit` returns
+    /// false. Commands without records are left out. Of the commands below
+    /// [`compacted_index`](StateHead::compacted_index), only the one at
+    /// [`key_floor`](StateHead::key_floor) is visited, with only its changes of keys. The caller
+    /// has checked that history reaches back to `from`.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ pub struct AclToken {
     pub created_ms: u64,
     /// Wall clock from which on it is not accepted, milliseconds since the Unix epoch; 0 for never.
     pub expires_ms: u64,
-    /// Log index of the command that created the row.
+    /// Log index of the command that created the row; always 1 in the anonymous token.
     pub created: LogIndex,
     /// Log index of the last change of the row.
     pub modified: LogIndex,

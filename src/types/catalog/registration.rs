@@ -222,7 +222,8 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// Checks weights. Two zeros become the default: clients that cannot omit the fields send zeros.
+/// Checks weights: `passing` is 1 to 65535, `warning` 0 to 65535. Two zeros become the default:
+/// clients that cannot omit the fields send zeros.
 fn complete_weights(given: Weights) -> Result<Weights, RegistrationProblem> {
     let Weights { passing, warning } = given;
     let most = i32::from(u16::MAX);

@@ -31,7 +31,8 @@ pub struct Service {
     pub socket_path: String,
     /// The instance's share of the load, by the status of its checks.
     pub weights: Weights,
-    /// Whether clients other than its agent may change the tags.
+    /// Flag of the registration: whether clients other than its agent may change the tags. It is
+    /// kept and returned, not enforced.
     pub enable_tag_override: bool,
     /// Settings of the proxy or gateway; the default if the instance was registered without any.
     pub proxy: Proxy,

@@ -152,8 +152,8 @@ pub enum CatalogVerb {
     /// Writes the row if its `modified` is that of the stored row, or if its `modified` is 0 and no
     /// such row is stored.
     Cas,
-    /// Removes the row; with a node its instances and checks, with an instance its checks. Succeeds
-    /// if no such row is stored.
+    /// Removes the row. A node is removed with its instances and checks, an instance with its
+    /// checks. Succeeds if no such row is stored.
     Delete,
     /// Removes the row, as `Delete`, if its `modified` is that of the stored row. Succeeds if no
     /// such row is stored.

@@ -102,7 +102,7 @@ pub enum ResourceOutcome {
     Written(Box<Resource>),
     /// Of [`ResourceCommand::Delete`].
     Deleted(ResourceDeletion),
-    /// Of [`ResourceCommand::Reap`].
+    /// Outcome of [`ResourceCommand::Reap`]: the children that the step removed and marked.
     Reaped(ResourceReaped),
 }
 

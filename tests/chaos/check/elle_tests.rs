@@ -31,8 +31,8 @@ fn unanswered(outcome: fn(String) -> Outcome) -> Outcome {
     outcome("why".into())
 }
 
-/// Two lists get elements, once without an answer; one transaction is refused, and one fails its
-/// condition and reads instead.
+/// A true history of transactions on two lists. One append has no answer, one is certainly not
+/// carried out, and one fails its condition, so that it reads the lists instead.
 fn faithful() -> Vec<Record> {
     vec![
         record((0, 10), vec![put("x", "1"), put("y", "2")], answered(true, vec![StepDone::Put, StepDone::Put])),

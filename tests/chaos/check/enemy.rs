@@ -10,7 +10,8 @@ use crate::enemy::{AttackReport, Outcome};
 /// Factor (numerator, denominator) on a node's memory without the enemy. The bound for an attacked
 /// node is this product, or that memory plus [`MEMORY_ALLOWANCE_BYTES`] if the sum is larger.
 const MEMORY_FACTOR: (u64, u64) = (3, 2);
-/// Memory that an attack may add to any node: as much as a node's bound on unread answers
+/// Memory that an attack may add to every node, however small. A node with much memory may gain
+/// more, by [`MEMORY_FACTOR`]. The value is a node's bound on unread answers
 /// (`UNREAD_ANSWERS_BYTES_MAX`).
 const MEMORY_ALLOWANCE_BYTES: u64 = 128 << 20;
 /// Longest time that may pass without an answer to keep-alives of a lease, while the enemy attacks

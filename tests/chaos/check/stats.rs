@@ -92,8 +92,8 @@ pub(crate) struct Judged {
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     before: usize,
-    /// Answers since the last fault began. For the changes that views of the catalog have shown,
-    /// the same as `all`.
+    /// Answers since the last fault began. Equal to `all` for [`SHOWN`], whose times are not
+    /// recorded.
     since: usize,
     all: usize,
 }

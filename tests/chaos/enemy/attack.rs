@@ -89,7 +89,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack!("client-at-peers", 0, "a client's certificate at the peer port", certificates::client_at_peers, true),
 ];
 
-/// The attacks that are possible against a cluster with TLS (`has_tls`), or without.
+/// The attacks that are possible: every attack if the cluster has TLS (`has_tls`), otherwise those
+/// that do not need TLS.
 pub(crate) fn possible(has_tls: bool) -> impl Iterator<Item = &'static Attack> {
     ATTACKS.iter().filter(move |attack| has_tls || !attack.needs_tls)
 }

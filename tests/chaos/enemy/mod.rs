@@ -39,7 +39,7 @@ pub(crate) const LEASE_IDS: std::ops::Range<i64> = LEASES_FROM..LEASES_FROM + (1
 const LEASES_FROM: i64 = 0x6e65_0000_0000_0000;
 /// Pause between two repetitions of one attack, milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 200..1500;
-/// Most attempts of one attack on one node with `--once`, until it has a clear answer.
+/// Most attempts of one attack on one node with `--once`. The first clear answer ends the attempts.
 const ATTEMPTS: usize = 5;
 const AGAIN: Duration = Duration::from_secs(1);
 

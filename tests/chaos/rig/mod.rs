@@ -170,7 +170,7 @@ impl Rig {
         self.wait_serving(number).await
     }
 
-    /// Starts a node that does not run, and does not wait. An error if it runs.
+    /// Starts a node, and does not wait until it serves. An error if it runs already.
     pub(crate) fn launch(&self, number: usize) -> anyhow::Result<()> {
         self.net.process(number, self.nodes[number].start()?);
         Ok(())

@@ -246,8 +246,8 @@ impl Lab {
     }
 }
 
-/// One step of a client; implemented by plain structs, because closures cannot lend to futures that
-/// move threads.
+/// One step of a client. This is a trait, because the bound that the future of an async closure is
+/// `Send` cannot be written.
 trait AsyncClientStep<S>: Send + Sync + 'static {
     fn step(&self, client: &mut Client, state: &mut S) -> impl Future<Output = ()> + Send;
 }

@@ -143,8 +143,8 @@ impl Peers {
         headers
     }
 
-    /// The framed messages of a call. `None` if one may legally do harm (`wire::harm`), or is out
-    /// of scope ([`Self::is_of_leader`]).
+    /// The framed messages of a call. `None` if the call must not be sent: one of its messages may
+    /// do harm without any defect (`wire::harm`), or is out of scope ([`Self::is_of_leader`]).
     fn messages(&self, method: &MethodDescriptor, from: Sender, dice: &mut Dice) -> Option<Vec<Bytes>> {
         let desc = method.input();
         let count = if method.is_client_streaming() { dice.below(5) } else { 1 };

@@ -44,7 +44,8 @@ async fn headwater(cluster: &Cluster, members: &[usize], args: &[&str], input: &
     }
 }
 
-/// As [`headwater`] for a command that must succeed; returns its output.
+/// The standard output of `headwater resource ARGS` with empty standard input, run by
+/// [`headwater`]. Panics if the command fails.
 async fn good(cluster: &Cluster, members: &[usize], args: &[&str]) -> String {
     let ran = headwater(cluster, members, args, "").await;
     assert!(ran.is_good, "{args:?}: {ran:#?}");

@@ -40,7 +40,8 @@ const DELAY_US_MAX: u64 = 30_000;
 const APPEND_ENTRIES_MAX: u64 = 20;
 /// Bound on the distance of a repeated message's first entry from the node's next entry, entries.
 const AGAIN_ENTRIES: u64 = 60;
-/// Most messages after which a healed node must have applied everything.
+/// Most messages that a healed node needs to apply everything, entries or heartbeats. With more
+/// the test fails.
 const HEARTBEATS_MAX: usize = 400;
 
 /// Totals of one or more runs (lives).

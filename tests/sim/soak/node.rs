@@ -110,8 +110,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Copies the files of a snapshot, as if they were received. Prepares the copy for
-    /// [`Install::Ready`].
+    /// A copy of a snapshot's files, as if they were received. If the node's `install` is
+    /// [`Install::Ready`], the copy is also prepared, so that its installation is fast.
     pub(super) fn receive(&self, snapshot: &Snapshot) -> Snapshot {
         let copy = self.incoming.join(self.copies.fetch_add(1, Ordering::Relaxed).to_string());
         copy_files(snapshot.snapshot.path(), &copy).unwrap();

@@ -110,7 +110,8 @@ impl Watcher {
         }
     }
 
-    /// Whether the watcher is catching up from history.
+    /// Whether the watcher is behind the live changes: it reads missed changes from the window or
+    /// from history, or has such changes queued. Changes in `held` do not count.
     pub(super) fn is_lagging(&self) -> bool {
         self.watch.is_lagging()
     }

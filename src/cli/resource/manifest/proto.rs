@@ -10,8 +10,9 @@ use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, In
 
 use super::node::{Location, Problem, YamlNode};
 
-/// Compiles the file that `name` has to an encoded `FileDescriptorSet`. Its path is relative to
-/// `folder`; imports are searched in the folder of the file.
+/// Compiles a `.proto` file to an encoded `FileDescriptorSet`. `name` is the file's path, relative
+/// to `folder`, or to the working directory without one. Imports are searched in the folder of
+/// the `.proto` file.
 pub(super) fn compile_file(folder: Option<&Path>, name: &YamlNode) -> Result<Bytes, Problem> {
     let path = Path::new(name.text()?);
     let path = folder.map_or_else(|| path.to_owned(), |folder| folder.join(path));

@@ -111,8 +111,8 @@ fn killed_in_the_middle_of_large_appends() {
     }
 }
 
-/// Appends until the file size limit makes a write fail, which is as near to a full disk as a test
-/// gets without one.
+/// A log in `dir` under a file size limit, which is as near to a full disk as a test gets without
+/// one. Appends until a write fails. Asserts that the log then refuses everything.
 fn run_into_a_limit(dir: &Path) {
     let failures = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&failures);

@@ -39,13 +39,14 @@ pub fn on_node(node: &str, id: &str) -> Bytes {
     key.into()
 }
 
-/// Splits a key made by [`on_node`] into the key of the node and the id. `None` for any other key.
+/// Splits a key made by [`on_node`] into the key of the node and the id. `None` if the key does not
+/// begin with a terminated name, or if the rest is not UTF-8. Keys of other kinds may pass as well.
 pub(super) fn split_on_node(key: &[u8]) -> Option<(Bytes, &str)> {
     let (node, id) = unescape_terminated(key)?;
     Some((node.into(), std::str::from_utf8(id).ok()?))
 }
 
-/// Key of the configuration of a terminating gateway.
+/// Key of the configuration of a terminating gateway: its name in lower case.
 pub(super) fn gateway(name: &str) -> Bytes {
     canonical(name).into()
 }

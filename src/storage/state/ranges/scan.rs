@@ -25,7 +25,8 @@ pub(in crate::state) struct RangeScan<'a> {
     end: Option<Bytes>,
     /// Applied index of the view.
     applied: LogIndex,
-    /// Read options with the snapshot of the view. Taken when the disk is first read.
+    /// Read options with the snapshot of the view. `Some` until the first read from disk, which
+    /// moves them into `stored`; `None` from then on.
     options: Option<ReadOptions>,
     stored: Option<StoredScan<'a>>,
     /// Whether the next row of `stored` is the first one at or after `cursor`.
