@@ -30,7 +30,7 @@ pub(super) fn read(
 fn listed(entity: StoreEntity, datacenter: &str) -> pb::Entity {
     pb::Entity {
         path: path_of(entity.space, &entity.name),
-        data: Some(entity_data(&entity.data, datacenter)),
+        data: Some(entity_data(entity.data, datacenter)),
         index: entity.index.get(),
     }
 }
@@ -61,7 +61,7 @@ fn change(change: EntityChange, datacenter: &str) -> pb::EntityChange {
     let path = path_of(change.space, &change.name);
     let state = |state: EntityState| pb::Entity {
         path: path.clone(),
-        data: Some(entity_data(&state.data, datacenter)),
+        data: Some(entity_data(state.data, datacenter)),
         index: state.index.get(),
     };
     let kind = match change.kind {

@@ -24,7 +24,7 @@ pub(super) struct ChangeEncoder {
 impl ElementEncoder for ChangeEncoder {
     fn encode(&self, change: &ElementChange, closes: Option<Position>) -> Bytes {
         let (state, data) = match &change.state {
-            ElementState::Exists(data) => (State::Exists, Some(entity_data(data, &self.datacenter))),
+            ElementState::Exists(data) => (State::Exists, Some(entity_data(data.clone(), &self.datacenter))),
             ElementState::Missing => (State::DoesNotExist, None),
             ElementState::Skipped => (State::InitialStateSkipped, None),
         };
