@@ -16,8 +16,8 @@ use headwater_types::{Access, KeyRange, Rights, Space};
 /// Number of policies of an ordinary token, and of ranges of an ordinary role.
 const FEW: usize = 100;
 
-/// Number of policies of the largest token of these benchmarks, and of ranges of the largest user;
-/// few if the benches are only tried (`--test`).
+/// Number of policies of the largest token of these benchmarks, and of ranges of the largest user.
+/// A small number with `--test`, which only tries the benches.
 fn many() -> usize {
     if std::env::args().any(|arg| arg == "--test") { 200 } else { 10_000 }
 }

@@ -61,7 +61,8 @@ struct Visible<S> {
     index: u64,
     state: Arc<S>,
     is_stale: bool,
-    /// Number of snapshots that took the view to a lower index than before: another lineage.
+    /// Number of snapshots whose index was lower than that of the visible state: the store is of
+    /// another lineage. Waiting callers return when it moves.
     setbacks: u64,
     /// Number of failures that callers are informed of; `failure` is the last one.
     failures: u64,

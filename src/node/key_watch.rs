@@ -46,13 +46,14 @@ pub struct KeyWatch {
 }
 
 impl KeyWatch {
-    /// Begins a watch of the changes that `events` publishes. `store` has the state that they lead
-    /// to, and its compaction point. The watch does not count against the bound on watchers.
+    /// Begins a watch of the changes that `events` publishes. `store` must be the state that they
+    /// lead to: the compaction point and the log index of the start are read from it. The watch
+    /// does not count against the bound on watchers.
     ///
     /// # Errors
     ///
     /// [`Refusal::Compacted`] if the start lies below the compaction point; [`NodeError::Storage`]
-    /// if the disk failed; the reason for which the feed has ended.
+    /// if the disk failed; [`NodeError::Stopped`] if the feed has ended.
     pub fn open(
         store: &Arc<StateStore>,
         events: &EventPublisher,

@@ -130,8 +130,8 @@ pub fn refusal_code(refusal: ResourceRefusal) -> Code {
     }
 }
 
-/// The gRPC status of a node's error. A refusal by a rule of resources has its code from
-/// [`refusal_code`] instead.
+/// The gRPC status of a node's error. Not for a refusal by a rule of resources, which would be
+/// `INTERNAL` here: [`status`] takes its code from [`refusal_code`].
 fn node(error: &NodeError) -> Status {
     let code = match error {
         NodeError::Refused(refusal) => match refusal {

@@ -65,7 +65,7 @@ pub enum Invalid {
     /// The target has a fragment.
     #[error("target has a fragment; a \"#\" that belongs to a name is written %23")]
     Fragment,
-    /// The target has control characters.
+    /// The target has a control character that is not percent-encoded.
     #[error("target has control characters; what belongs to a name is percent-encoded")]
     Control,
     /// A percent sign begins no escape, or the escaped bytes are not UTF-8.

@@ -34,7 +34,7 @@ pub(crate) struct GetArgs {
     /// Sort by this field
     #[arg(long, value_enum, ignore_case = true, value_name = "FIELD")]
     sort_by: Option<SortBy>,
-    /// Sort in this order
+    /// Sort in this order [default: ascend with --sort-by, otherwise the server's order]
     #[arg(long, value_enum, ignore_case = true)]
     order: Option<Order>,
     /// Leave the values out

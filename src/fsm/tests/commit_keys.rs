@@ -69,8 +69,8 @@ fn kept(bed: &TestBed) -> Vec<u8> {
     found
 }
 
-/// Applies [`COMMIT_KEY_KEPT_COMMITS`] commits with keys, all proposed at `unix_ms`: as far as
-/// their number counts, earlier ones are old then.
+/// Applies [`COMMIT_KEY_KEPT_COMMITS`] commits with keys, all proposed at `unix_ms`. Afterwards
+/// only their age keeps the keys of earlier commits.
 fn pass(bed: &mut TestBed, unix_ms: u64) {
     for _ in 0..COMMIT_KEY_KEPT_COMMITS {
         let mut id = [200; 16];

@@ -63,7 +63,7 @@ pub(crate) struct SubscribeArgs {
     /// Fresh subscriptions that are timed one by one
     #[arg(long, default_value_t = 200, value_name = "NUMBER")]
     probes: usize,
-    /// Prefix of every name
+    /// Prefix of the names of nodes, services and instances, and of keys
     #[arg(long, default_value = "bench", value_name = "TEXT")]
     prefix: String,
     /// The instances are there already

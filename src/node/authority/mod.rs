@@ -63,8 +63,8 @@ pub(crate) struct Authority {
     /// Settings of Consul's ACLs, and the cached rights of their tokens.
     acl: AclState,
     password_tokens: PasswordTokens,
-    /// Log index of the last change of rights, of etcd's Auth or Consul's ACLs. A new token does
-    /// not count, except the anonymous one.
+    /// Log index of the last change of rights, by etcd's Auth or Consul's ACLs. A new token is no
+    /// change, unless it is the anonymous one. After the whole state was replaced: its log index.
     changed: watch::Sender<LogIndex>,
     /// Log index of the last change of the access control lists.
     acl_changed: watch::Sender<LogIndex>,

@@ -25,8 +25,8 @@ use super::error::ResourceError;
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error, and interval of checks without a notification.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Most resources that one search of the reaper returns, count: tombstones, marked units, or the
-/// content of a unit by type.
+/// Most resources that one search of the reaper returns, count. A search finds tombstones, marked
+/// units, or the resources of one type in one unit.
 const ROUND: usize = 256;
 /// Tombstones that are handled at once, and resources of a unit that are deleted at once, count.
 /// They are few beside the proposals that may be pending.

@@ -49,7 +49,7 @@ pub(super) struct Touched {
     /// The element's data after the change; `None` if the element does not exist by itself then.
     pub(super) data: Option<ElementData>,
     /// Whether the element existed by itself before the change; `None` if the change does not show
-    /// that.
+    /// that. Always `Some(true)` for a member, also for a new one: its directory exists anyway.
     pub(super) was_there: Option<bool>,
 }
 

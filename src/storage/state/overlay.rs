@@ -49,7 +49,7 @@ impl EventValue {
 pub(super) struct Overlay {
     tables: [BTreeMap<Bytes, Versions>; Table::ALL.len()],
     pub(super) changes: Vec<Change>,
-    /// Keys and values of the changes, bytes.
+    /// Size of the keys and values of all changes, bytes.
     pub(super) bytes: usize,
 }
 

@@ -1,6 +1,6 @@
-//! Requests that may legally do harm: an authorised client may delete every key and remove every
-//! member. Targets do not send them, because oracles cannot distinguish their effects from a
-//! defect.
+//! Requests that may legally do harm: an authorised client may delete the keys of the sentinels,
+//! change members, and set the quota, versions or the store epoch. Targets do not send them,
+//! because oracles cannot distinguish their effects from a defect.
 //!
 //! Owns the rules that recognise such a request. A request that does not decode counts as harmless:
 //! if it has an effect, the server has a defect.
@@ -23,7 +23,9 @@ pub(crate) fn is_allowed_to_harm(desc: &MessageDescriptor, encoded: &[u8]) -> bo
     DynamicMessage::decode(desc.clone(), encoded).is_ok_and(|message| harms(&message))
 }
 
-/// As [`is_allowed_to_harm`], for a decoded message. Looks into nested messages, too.
+/// Whether a decoded request may legally do harm, as [`is_allowed_to_harm`] defines it: delete keys
+/// of the sentinels, change a member, or set the quota, versions or the store epoch. Also if a
+/// nested message does.
 pub(crate) fn harms(message: &DynamicMessage) -> bool {
     let desc = message.descriptor();
     let name = desc.name();

@@ -11,8 +11,8 @@ use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, In
 use super::node::{Location, Problem, YamlNode};
 
 /// Compiles a `.proto` file to an encoded `FileDescriptorSet`. `name` is the file's path, relative
-/// to `folder`, or to the working directory without one. Imports are searched in the folder of
-/// the `.proto` file.
+/// to `folder`, or to the working directory without one. Imports are searched in the folder of the
+/// `.proto` file; those of `google/protobuf/` are always found.
 pub(super) fn compile_file(folder: Option<&Path>, name: &YamlNode) -> Result<Bytes, Problem> {
     let path = Path::new(name.text()?);
     let path = folder.map_or_else(|| path.to_owned(), |folder| folder.join(path));
