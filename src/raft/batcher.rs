@@ -42,7 +42,8 @@ const SHARE_PERCENT: usize = 75;
 /// Number of recent clients below which a batch does not wait for them, count: latency then matters
 /// more than batch size.
 const RECENT_CLIENTS_MIN: usize = 16;
-/// Longest wait of a batch for the recent clients.
+/// Longest wait of a batch for the recent clients, from its first command or from the end of the
+/// batches under way, whichever comes later.
 const LINGER_MAX: Duration = Duration::from_millis(2);
 /// Time after the end of the last batch after which recent clients are not expected to write again.
 /// Clients that write in a loop do so within 2 ms; a rare writer must not wait for earlier clients.
@@ -206,13 +207,15 @@ impl Batcher {
         // Tasks woken together with the first one get their chance to join.
         tokio::task::yield_now().await;
         self.drain(&mut open_batch);
-        let now = Instant::now();
-        self.forget_absent_clients(now);
-        let deadline = now + IN_FLIGHT_WAIT_MAX;
+        let opened = Instant::now();
+        self.forget_absent_clients(opened);
+        let deadline = opened + IN_FLIGHT_WAIT_MAX;
         let mut lingers = true;
         loop {
             self.note_all_ended();
             let count = open_batch.commands.len();
+            // The clients of the batches under way cannot write again before these have ended.
+            let linger_end = self.last_end.max(opened) + LINGER_MAX;
             let has_most_clients = self.has_most_clients(count);
             let large = open_batch.is_full() || (has_most_clients && count >= COMMANDS_MIN_WHILE_BUSY);
             let may_overlap = large && self.in_flight < BATCHES_IN_FLIGHT_MAX;
@@ -226,7 +229,7 @@ impl Batcher {
                     tokio::task::yield_now().await;
                     self.drain(&mut open_batch);
                 }
-                () = tokio::time::sleep_until(now + LINGER_MAX), if lingers => {
+                () = tokio::time::sleep_until(linger_end), if lingers && self.in_flight == 0 => {
                     lingers = false;
                     // Too few recent clients have returned: the next batch expects half as many.
                     self.recent_peak /= 2;
@@ -427,6 +430,47 @@ mod tests {
 
         let _few = spawn(1);
         assert_eq!(batcher.next().await.unwrap().commands.len(), 1, "those who do not come are not waited for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_of_the_batch_under_way_get_the_time_to_return_after_its_end() {
+        let (queue, mut batcher) = Queue::new();
+        let spawn = |count| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
+        };
+        let _crowd = spawn(100);
+        let under_way = batcher.next().await.unwrap();
+        let _others = spawn(20);
+        let mut next = Box::pin(batcher.next());
+        assert!(futures::poll!(&mut next).is_pending());
+        tokio::time::advance(LINGER_MAX * 10).await;
+        assert!(futures::poll!(&mut next).is_pending());
+        drop(under_way.in_flight);
+        assert!(futures::poll!(&mut next).is_pending());
+        tokio::task::yield_now().await;
+        assert!(futures::poll!(&mut next).is_pending(), "those who had to wait are few of them");
+        let _most = spawn(75);
+        assert_eq!(next.await.unwrap().commands.len(), 95);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_do_not_return_after_its_end_are_waited_for_only_briefly() {
+        let (queue, mut batcher) = Queue::new();
+        let spawn = |count| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
+        };
+        let _crowd = spawn(100);
+        let under_way = batcher.next().await.unwrap();
+        let _others = spawn(20);
+        let mut next = Box::pin(batcher.next());
+        assert!(futures::poll!(&mut next).is_pending());
+        tokio::time::advance(LINGER_MAX * 10).await;
+        drop(under_way.in_flight);
+        let ended = Instant::now();
+        assert_eq!(next.await.unwrap().commands.len(), 20);
+        assert_eq!(ended.elapsed(), LINGER_MAX);
     }
 
     #[tokio::test]
