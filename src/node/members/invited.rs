@@ -48,6 +48,19 @@ impl MemberKeeper {
         }
     }
 
+    /// Whether the node shows the token of an invitation as a learner. Neither checks nor uses the
+    /// invitation, so that the limits can be checked before a use is spent.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or the node stops.
+    pub(super) fn is_invited_as_learner(&self, joining: &Joining) -> Result<bool, ChangeError> {
+        let token = joining.token.as_ref().filter(|_| self.invited_only);
+        let Some(hash) = token.map(token_hash) else { return Ok(false) };
+        let db = self.store.upgrade().ok_or(ChangeError::NotLeader)?.current();
+        Ok(invitation(&db, hash)?.is_some_and(|found| found.learner))
+    }
+
     /// Uses the invitation of a node that was not announced. Returns whether the invitation makes
     /// the node stay a learner; false also if the node may join without one. The caller has checked
     /// everything else that could refuse the node.
@@ -107,12 +120,17 @@ fn has_older_program(db: &StateDb) -> Result<bool, StorageError> {
 /// token; `None` if the node shows none.
 fn judge_token(db: &StateDb, hash: Option<TokenHash>, incarnation: u64) -> Result<(), ChangeError> {
     let hash = hash.ok_or(MemberRefusal::Uninvited)?;
+    let found = invitation(db, hash)?;
+    let refusal = found.map_or(Some(InvitationRefusal::NotFound), |found| refusal(&found, incarnation, unix_ms()));
+    refusal.map_or(Ok(()), |refusal| Err(in_words(refusal).into()))
+}
+
+/// The invitation whose token has this hash.
+fn invitation(db: &StateDb, hash: TokenHash) -> Result<Option<Invitation>, ChangeError> {
     let invitations = db.view().and_then(|view| view.invitations());
     let invitations = invitations.map_err(|error| ChangeError::Interrupted(error.to_string()))?;
     // All are compared, so that the time says nothing about the hashes.
-    let found = invitations.values().filter(|one| one.hash == hash).fold(None, |_, one| Some(one));
-    let refusal = found.map_or(Some(InvitationRefusal::NotFound), |found| refusal(found, incarnation, unix_ms()));
-    refusal.map_or(Ok(()), |refusal| Err(in_words(refusal).into()))
+    Ok(invitations.into_values().filter(|one| one.hash == hash).fold(None, |_, one| Some(one)))
 }
 
 fn refusal(invitation: &Invitation, incarnation: u64, now: u64) -> Option<InvitationRefusal> {

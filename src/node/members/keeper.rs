@@ -362,9 +362,10 @@ impl MemberKeeper {
             awaits_vote: !*learner,
             ..MemberInfo::default()
         };
+        let as_learner = *learner || self.is_invited_as_learner(joining)?;
         match roster.members.iter().find(|member| member.info.peer_url == *peer_url) {
             None => {
-                membership_status.has_capacity(*learner)?;
+                membership_status.has_capacity(as_learner)?;
                 if self.use_invitation(joining).await? {
                     info.awaits_vote = false;
                     membership_status.has_capacity(true)?;
@@ -383,7 +384,7 @@ impl MemberKeeper {
                 if self.log_ends.lock().recent(Instant::now()).is_none() {
                     return Err(MemberRefusal::StillRuns.into());
                 }
-                membership_status.may_replace(member.id, *learner)?;
+                membership_status.may_replace(member.id, as_learner)?;
                 if self.use_invitation(joining).await? {
                     info.awaits_vote = false;
                     membership_status.may_replace(member.id, true)?;
