@@ -63,10 +63,11 @@ pub(super) fn revision_at(
     if index == view.applied() {
         return Ok(view.revision());
     }
-    if let Some(revision) = last.and_then(|head| head.revision) {
-        return Ok(revision);
-    }
     let first = view.head().compaction.map_or(Revision::INITIAL, |point| point.revision);
+    if let Some(revision) = last.and_then(|head| head.revision) {
+        // A restore may raise the revision of the compaction point above that of the command there.
+        return Ok(revision.max(first));
+    }
     let (mut known, mut young) = (first.get(), view.revision().get() + 1);
     // `known` was made at `index` or before; `young` was not.
     while young - known > 1 {
