@@ -297,7 +297,8 @@ async fn longest_put(kv: &mut KvClient<Channel>, root: &str, count: usize) -> Du
 /// Measures the time from the answer to the withdrawal of a right to the cancellation of the last
 /// of 10,000 watches, each on a stream of its own at one member, and the longest put of another
 /// client of that member meanwhile. The three members and all clients are in this process, so the
-/// figures are upper bounds. On a machine that does nothing else, with the optimisation of `cargo optimised`:
+/// figures are upper bounds. On a machine that does nothing else, with the optimisation of
+/// `cargo optimised`:
 ///
 /// ```sh
 /// cargo test --locked --workspace --test it \

@@ -143,8 +143,9 @@ pub struct StateDb {
     durable: Mutex<Option<LogIndex>>,
     pub(super) writing: AtomicBool,
     pub(super) reclaiming: Mutex<()>,
-    /// Whether history is known to have no head with an author: none was written, or all were
-    /// rewritten ([`StateDb::remove_authors`]). False if it is not known.
+    /// Whether history is known to have no head with an author or a place of a previous version:
+    /// none was written, or all were rewritten ([`StateDb::remove_authors`]). False if it is not
+    /// known.
     pub(super) has_plain_heads: AtomicBool,
     /// Counts the beginnings and the ends of commits with which the version rises.
     pub(super) rises: AtomicU64,

@@ -22,9 +22,9 @@ const BATCH: usize = 4096;
 
 impl StateDb {
     /// Removes authors, faces and previous versions from the heads of history, if the cluster's
-    /// version has none and history may have some. In that case it reads all of history while reads and writes continue,
-    /// and blocks for as long as it takes. Nothing is lost that a program of that version could
-    /// read.
+    /// version has none and history may have some. In that case it reads all of history while reads
+    /// and writes continue, and blocks for as long as it takes. Nothing is lost that a program of
+    /// that version could read.
     ///
     /// # Errors
     ///

@@ -22,6 +22,7 @@ impl WriteTxn<'_> {
     /// Sets the cluster's version.
     pub fn set_version(&mut self, version: ClusterVersion) {
         self.head.version = version;
+        self.highest_version = self.highest_version.max(version.version);
     }
 
     /// The versions of clusters that this program supports.

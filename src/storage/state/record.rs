@@ -61,9 +61,9 @@ pub struct HistoryHead {
     /// Author and face of the command.
     pub authorship: Authorship,
     /// For the records at positions 1, 2, and so on: the version that the record replaces or
-    /// removes. `None` for a record that does so to none, or for which that is not kept: records at
-    /// positions above [`PREVIOUS_MAX`], those of resources and of the catalog, and those that were
-    /// written while the cluster's version had no [`Feature::Authors`]. Without a `None` at its end.
+    /// removes. `None` for a record that does so to none, or for which that is not kept. It is kept
+    /// for records of keys at positions up to [`PREVIOUS_MAX`] that were written while the
+    /// cluster's version had [`Feature::Authors`]. The last entry is not `None`.
     pub previous: Vec<Option<PreviousVersion>>,
 }
 
@@ -89,8 +89,8 @@ impl PreviousVersion {
         Self { index: version.index, position: version.position, value_len: version.value_len }
     }
 
-    /// A version at this place, for [`StateReader::load`](super::StateReader::load): it has no other
-    /// facts of it.
+    /// A version at this place, for [`StateReader::load`](super::StateReader::load). Its other
+    /// fields are zero.
     pub fn to_version(self) -> Version {
         let Self { index, position, value_len } = self;
         Version { index, position, value_len, ..Version::default() }

@@ -88,6 +88,9 @@ pub struct WriteTxn<'db> {
     /// The head of the last commit before this transaction. Newer versions are in the overlay.
     pub(super) base: StateHead,
     pub(super) head: StateHead,
+    /// The highest version that the cluster had in this transaction: a command may have lowered it
+    /// since, and others may have written in its formats before.
+    pub(super) highest_version: headwater_types::Version,
     batch: WriteBatch,
     pub(super) overlay: Overlay,
     /// Log index of each uncommitted revision, in order, from `base.revision` + 1 on.
@@ -126,6 +129,7 @@ impl<'db> WriteTxn<'db> {
             families: db.families(),
             base: head,
             head,
+            highest_version: head.version.version,
             batch: WriteBatch::default(),
             overlay: Overlay::default(),
             revisions: Vec::new(),
@@ -233,7 +237,7 @@ impl<'db> WriteTxn<'db> {
             lease: kv.lease,
             ..self.next_slot()
         };
-        self.note_previous(version.position, previous);
+        self.note_previous(table, version.position, previous);
         self.record(table, ChangeKind::Put, version, kv, EventValue::of_plain(table));
     }
 
@@ -248,7 +252,7 @@ impl<'db> WriteTxn<'db> {
             self.move_lease(&key, previous.lease, LeaseId::NONE);
         }
         let version = Version { deleted: true, mod_revision: revision, ..self.next_slot() };
-        self.note_previous(version.position, Some(previous));
+        self.note_previous(table, version.position, Some(previous));
         self.record(
             table,
             kind,
@@ -265,9 +269,9 @@ impl<'db> WriteTxn<'db> {
     }
 
     /// Notes for the head of the command that its record at `position` replaces or removes
-    /// `version`.
-    fn note_previous(&mut self, position: u32, version: Option<&Version>) {
-        let Some(version) = version else { return };
+    /// `version`. Only the records of keys are noted.
+    fn note_previous(&mut self, table: Table, position: u32, version: Option<&Version>) {
+        let Some(version) = version.filter(|_| table == Table::Kv) else { return };
         if position > PREVIOUS_MAX || !Feature::Authors.is_in(self.head.version.version) {
             return;
         }
@@ -494,16 +498,16 @@ impl<'db> WriteTxn<'db> {
         assert!(self.command.is_none(), "invariant: a commit lies between commands");
         self.db.health.check()?;
         let db = self.db;
-        let is_rising = self.head.version.version > self.base.version.version;
+        let is_rising = self.highest_version > self.base.version.version;
         let rising = db.version_mark.as_ref().filter(|_| is_rising);
         if is_rising {
             db.rises.fetch_add(1, Ordering::AcqRel);
         }
         if let Some(mark) = rising {
-            mark.raise(self.head.version.version)?;
+            mark.raise(self.highest_version)?;
         }
         let _committing = db.committing.lock();
-        if Feature::Authors.is_in(self.head.version.version) || Feature::Authors.is_in(self.base.version.version) {
+        if Feature::Authors.is_in(self.highest_version) {
             db.has_plain_heads.store(false, Ordering::Release);
         }
         self.stage();
@@ -516,7 +520,7 @@ impl<'db> WriteTxn<'db> {
         }
         if let Some(mark) = rising {
             // After a downgrade it may have been lowered since, by the version of before.
-            mark.raise(self.head.version.version)?;
+            mark.raise(self.highest_version)?;
         }
         let changes = std::mem::take(&mut self.overlay.changes);
         let leases = std::mem::take(&mut self.leases).into_records();

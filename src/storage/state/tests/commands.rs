@@ -311,3 +311,31 @@ fn heads_lead_to_the_versions_that_records_replace() {
     assert!(previous_versions(&bed).iter().all(|(head, _)| head.is_none()));
     assert!(authorships(&bed).1);
 }
+
+#[test]
+fn heads_of_a_version_that_came_and_went_within_one_transaction_are_found() {
+    let bed = TestBed::new();
+    let db = bed.store.current();
+    db.remove_authors().unwrap();
+    let rises = db.version_rises();
+    let mut txn = bed.store.begin(&db).unwrap();
+    let version = |txn: &mut crate::state::WriteTxn<'_>, index, version| {
+        txn.begin_command(LogIndex(index), 0);
+        txn.set_version(ClusterVersion { version, is_downgrading: false });
+        txn.end_command();
+    };
+    version(&mut txn, 1, Version::V0_4);
+    txn.begin_command(LogIndex(2), 5);
+    txn.set_authorship(Authorship::NODE);
+    let kv = headwater_types::KeyValue { key: "a".into(), version: 1, ..Default::default() };
+    txn.put(Table::Kv, kv, None);
+    txn.end_command();
+    version(&mut txn, 3, Version::V0_3);
+    let (term, index) = (headwater_types::Term(1), LogIndex(3));
+    txn.set_applied(&crate::state::AppliedState { term, index, membership: None });
+    txn.commit().unwrap();
+    assert_eq!(db.version_rises(), rises + 2);
+    assert_eq!(authorships(&bed), (vec![Authorship::NODE], false));
+    db.remove_authors().unwrap();
+    assert_eq!(authorships(&bed), (vec![Authorship::default()], true));
+}
