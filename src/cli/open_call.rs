@@ -41,7 +41,8 @@ impl Contact {
         }
     }
 
-    /// Whether any endpoint has answered since the start. A call without any answer is not retried.
+    /// Whether any endpoint has answered since the start. Until one has, a call ends once every
+    /// endpoint was asked.
     pub(crate) fn was_made(&self) -> bool {
         self.was_made
     }

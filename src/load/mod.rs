@@ -173,7 +173,7 @@ struct LoadArgs {
     /// Servers whose processor time and memory are reported
     #[arg(long, value_delimiter = ',', value_name = "PID,…")]
     pids: Vec<u32>,
-    /// End successfully although operations failed
+    /// End successfully although operations failed. A failed --fill remains a failure
     #[arg(long)]
     allow_errors: bool,
     /// Show no progress

@@ -39,7 +39,7 @@ pub fn ask_password(words: &str, interactive: bool) -> Result<String, CliError> 
     Ok(line)
 }
 
-/// Turns off the echo of the terminal until it is dropped.
+/// A guard: the terminal does not show typed text until the guard is dropped.
 struct Hidden {
     before: rustix::termios::Termios,
 }

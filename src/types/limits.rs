@@ -420,8 +420,9 @@ pub const STATE_ENTRY_BYTES: usize = 128;
 /// Number of waiting commits from which on a stream of an entity merges them into one group. Fewer
 /// are sent one by one.
 pub const ENTITY_BACKLOG_MAX: usize = 512;
-/// Commits merged into one atomic group, count: bounds the memory of the merge. More are merged
-/// only if compaction has overtaken the stream.
+/// Most commits in one sum of changes, count: bounds the memory of the sum. A sum has more only if
+/// compaction has overtaken the stream: then it reaches the compaction point. The first group of a
+/// resumed stream may consist of several sums.
 pub const ENTITY_MERGED_COMMITS_MAX: usize = 8192;
 /// Changes after which a stream of an entity takes no further waiting commit, count; the last
 /// commit may exceed it. A merged group consists of two such takes, so it may have about twice as

@@ -59,7 +59,7 @@ pub(crate) struct Evidence<'a> {
     pub leases: BTreeSet<i64>,
     /// The highest revision of a requested compaction.
     pub compacted: i64,
-    /// Compactions carried out, count.
+    /// Compaction requests that were acknowledged, count. One without an answer is not counted.
     pub compactions: u64,
     /// Commits, and how readers, histories and watchers saw them.
     pub commits: CommitEvidence,

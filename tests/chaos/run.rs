@@ -130,7 +130,8 @@ impl Signals {
         Ok(Self([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]))
     }
 
-    /// Resolves once a signal has come, even if that was before the call.
+    /// Waits for a signal; one that came since [`Self::new`] counts. Returns the reason, in words
+    /// for the verdict.
     async fn received(&mut self) -> &'static str {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {

@@ -234,7 +234,7 @@ impl Visibility<'_> {
     }
 
     /// Removes the elements for which `sees` is false. If it removed any, a header of the answer
-    /// reports that.
+    /// reports that, but only to a request with a token ([`note_hidden`](Self::note_hidden)).
     pub(super) fn keep<T>(&self, elements: &mut Vec<T>, sees: impl Fn(&T) -> bool) {
         if self.authorizer.is_open() {
             return;
@@ -247,7 +247,8 @@ impl Visibility<'_> {
     }
 
     /// Moves the elements out of a list that was filtered when it was read. Drops those that may
-    /// not be read any more. If either filter removed any, a header of the answer says so.
+    /// not be read any more. If either filter removed any, a request with a token gets a header
+    /// that says so.
     pub(super) fn take<T>(&self, list: &mut Seen<T>, sees: impl Fn(&T) -> bool) -> Vec<T> {
         let mut elements = std::mem::take(&mut list.seen);
         self.keep(&mut elements, sees);

@@ -40,7 +40,7 @@ pub fn message(name: &str) -> MessageDescriptor {
     message.expect("the descriptors were made of the protos that this is built with")
 }
 
-/// Whether a message is a free-form tree.
+/// Whether a message is a free-form tree, a `google.protobuf.Struct`. Names in it stay as they are.
 pub fn is_opaque(message: &MessageDescriptor) -> bool {
     message.full_name() == OPAQUE
 }

@@ -50,8 +50,8 @@ pub(super) struct HealthArgs {
 
 #[derive(Clone, Debug, Args)]
 struct NarrowArgs {
-    /// Only rows for which this is true, such as 'Service.Port == 80'; docs/consul.md has the
-    /// language
+    /// Only rows for which this is true: 'rack in Meta' of nodes, 'ServicePort == 80' of services,
+    /// 'Service.Port == 80' of health; docs/consul.md has the language
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
     /// Only on nodes with this metadata; may be given several times

@@ -45,7 +45,7 @@ impl KnownType {
     }
 }
 
-/// The known types of resources; no two of them are equal.
+/// The known types of resources. No two have the same group, version and kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Catalogue {
     types: Vec<KnownType>,

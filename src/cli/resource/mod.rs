@@ -59,7 +59,7 @@ pub(super) async fn run(args: ResourceArgs, cluster: &Cluster, client: &ClientAr
 /// One resource by its name.
 #[derive(Clone, Debug, clap::Args)]
 struct NameArgs {
-    /// The type: group.version.Kind, or an end of it that fits one type only
+    /// The type: group.version.Kind; or version.Kind, group.Kind or Kind, if it fits one type only
     #[arg(value_name = "TYPE")]
     type_: String,
     /// The name

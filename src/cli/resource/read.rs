@@ -28,7 +28,7 @@ pub(super) struct ReadArgs {
 /// List the resources of a type
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ListArgs {
-    /// The type: group.version.Kind, or an end of it that fits one type only
+    /// The type: group.version.Kind; or version.Kind, group.Kind or Kind, if it fits one type only
     #[arg(value_name = "TYPE")]
     type_: String,
     /// Only names that begin with this

@@ -29,7 +29,7 @@ use headwater_proto::pb::pbresource::watch_event::Event;
 /// connection breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct WatchArgs {
-    /// The type: group.version.Kind, or an end of it that fits one type only
+    /// The type: group.version.Kind; or version.Kind, group.Kind or Kind, if it fits one type only
     #[arg(value_name = "TYPE")]
     type_: String,
     /// Only names that begin with this

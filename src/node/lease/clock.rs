@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// A clock; cheap to clone.
+/// A local clock, by which a leader measures leases; cheap to clone. Not the replicated lease
+/// clock, which continues from leader to leader.
 #[derive(Clone)]
 pub struct LeaseClock {
     source: Source,

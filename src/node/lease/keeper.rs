@@ -158,7 +158,7 @@ impl LeaseKeeper {
         answered.await.unwrap_or(LeaseAnswer::NotLeader)
     }
 
-    /// Calls `work` with the state of `term` and the current time of the lease clock. `None` if
+    /// Calls `work` with the state of `term` and the current time of the local clock. `None` if
     /// this member does not lead in `term` any more, or is still loading the table.
     fn with<T>(&self, term: Term, work: impl FnOnce(&mut LeadingState, Duration) -> T) -> Option<T> {
         match &mut *self.state.lock() {

@@ -474,8 +474,9 @@ fn check_dns(dns: &DnsConfig, others: [SocketAddr; 2], found: &mut Findings) {
     }
 }
 
-/// Reads `NAME=HOST:PORT+https://HOST:PORT,NAME=…`, or `none` for an empty map. Every wrong entry
-/// and endpoint is a problem of its own.
+/// Reads `NAME=HOST:PORT+https://HOST:PORT,NAME=…`: the endpoints of each remote datacenter, with
+/// or without `https://`. `none` is an empty map. Adds a finding for each wrong entry and endpoint;
+/// the result may still contain it. `here` is the own datacenter, which is no valid NAME.
 fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeMap<String, Vec<String>> {
     let mut datacenters = BTreeMap::new();
     if text == "none" {

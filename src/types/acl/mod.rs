@@ -102,7 +102,7 @@ pub struct NodeIdentity {
     pub datacenter: String,
 }
 
-/// A policy that is made from a template.
+/// A use of a template. It gives the rights of the policy that the template makes of `name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TemplatedPolicy {
     /// Name of the template, such as `builtin/service`.

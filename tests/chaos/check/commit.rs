@@ -129,9 +129,8 @@ fn whole_change<'c>(
     }
 }
 
-/// Checks that a watcher's record has all of a commit's entities of its face, at the commit's log
-/// index. A watch of keys must be at the commit's revision. Where that index or revision is
-/// unknown, it is not compared.
+/// Checks that a watcher's record has all of a commit's entities of its face. A watch of keys must
+/// be at the commit's revision, any other at its log index. An unknown one is not compared.
 fn whole_watched(
     told: &WatchedCommit,
     known: &BTreeMap<&str, &CommitRecord>,

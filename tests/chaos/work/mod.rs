@@ -175,7 +175,7 @@ pub(crate) struct Lab {
     pub rights: Arc<RightsLedger>,
     /// The highest revision of a requested compaction. Later history must exist on all members.
     pub compacted: Arc<AtomicI64>,
-    /// Compactions carried out, count.
+    /// Compaction requests that were acknowledged, count. One without an answer is not counted.
     pub compactions: Arc<AtomicU64>,
 }
 

@@ -87,8 +87,8 @@ pub(super) struct Watcher {
 pub(super) struct Batch {
     /// The encoded events; empty if there are none or all were filtered out.
     pub(super) events: EncodedFields,
-    /// The revision for the header: that of the last change that was read (0 if none was), or the
-    /// store's while the watcher catches up.
+    /// The revision for the header: that of the last change that was read, also if it was filtered
+    /// out; 0 if none was read. While the watcher catches up, that of the store.
     pub(super) revision: Revision,
     /// Whether another read may find more events at once.
     pub(super) more: bool,

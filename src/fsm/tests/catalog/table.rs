@@ -12,7 +12,7 @@ fn ok(done: Done) -> Vec<String> {
 
 fn nothing(_: &mut Store) {}
 
-/// `web` on `n1`.
+/// Registers an instance of `web` on `n1`.
 fn web(store: &mut Store) {
     ok(store.register(on("n1", typical("web"))));
 }

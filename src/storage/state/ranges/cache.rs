@@ -138,7 +138,8 @@ impl RangeCache {
         (lookup, Some(id))
     }
 
-    /// The part of the rest of an interval that begins with `cursor`. Watches nothing.
+    /// The cached segment in which `cursor` lies, or the gap from `cursor` on. A scan that goes on
+    /// after [`open`](Self::open) calls it. Watches nothing.
     pub(super) fn look_up(&self, cursor: &[u8], applied: LogIndex) -> RangeLookup {
         self.inner.lock().look_up(cursor, applied)
     }
