@@ -113,15 +113,15 @@ impl<T: ViewTopic> MaterializedView<T> {
         matches!(self.inner.visible.borrow().failure, Some(ViewError::Refused(_) | ViewError::Stopped))
     }
 
-    /// Waits until the view is past `min_index`, and shows it; with 0, until there is something to
-    /// show. After `wait` it shows the present state, with an index of `min_index` or lower. A view
-    /// that has gone back, because the store is another one now, is shown at once to waiting
-    /// callers.
+    /// The state once its index is above `min_index`; with 0, the first state. If `wait` ends
+    /// before, the present state: its index is then `min_index` or lower. A call that waits while
+    /// the index goes back, because the store is another one now, returns the new state at once.
     ///
     /// # Errors
     ///
-    /// [`ViewError`]. [`ViewError::Refused`] and [`ViewError::Stopped`] are final; after the
-    /// others, ask again. Failures before the call are not reported unless they are final.
+    /// [`ViewError::NotLoaded`] if `wait` ends before the first snapshot. [`ViewError::Refused`]
+    /// and [`ViewError::Stopped`] are final; after the others, ask again. A failure before the
+    /// call is reported only if it is final.
     pub async fn query(&self, min_index: u64, wait: Duration) -> Result<View<T::State>, ViewError> {
         let deadline = Instant::now() + wait;
         let mut visible = self.inner.visible.clone();

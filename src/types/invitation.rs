@@ -118,8 +118,8 @@ pub struct InvitationUse {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvitationCommand {
     /// Makes an invitation. If one with the same hash is stored, that one stays as it is, and is
-    /// the result. If there are too many, replaces the oldest that is used up by nodes that all
-    /// have joined.
+    /// the result. If the list is full, the new one replaces the oldest that is used up and whose
+    /// nodes all have joined. Without such a one, the command is refused as `TooMany`.
     Create(NewInvitation),
     /// Withdraws an invitation. Nodes that have joined by it stay members.
     Delete(InvitationId),

@@ -106,7 +106,8 @@ pub enum ReadAt {
     Revision(Revision),
 }
 
-/// Order of the result of a range. Pairs that are equal in the field stay in key order.
+/// Direction in which the result of a range is sorted by its [`SortTarget`]. Pairs with equal
+/// targets stay in ascending key order, also with `Descend`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortOrder {
     /// Smallest first. For a target other than the key, a limit cuts the list in key order before

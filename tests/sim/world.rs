@@ -73,7 +73,7 @@ impl Control {
     }
 }
 
-/// The result of a life.
+/// The result of a life. The sums over several lives have only the counts.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// Descriptions of everything that happened, in order.

@@ -136,9 +136,9 @@ impl Reply {
         usize::from(self.bytes_max) / RECORD_BYTES_MIN
     }
 
-    /// The answer with as many records as fit, and its code; the truncation flag is set if records
-    /// are missing. Additional records are dropped first, and do not count as missing (RFC 2181
-    /// §9).
+    /// The packet with as many records of `answer` as fit, and its response code. If not all fit,
+    /// additional records are left out first, which sets no flag (RFC 2181 §9). The truncation flag
+    /// is set only if answers are left out. `SERVFAIL` if `answer` cannot be encoded.
     fn positive(mut self, answer: &Answer) -> (Vec<u8>, ResponseCode) {
         self.metadata.authoritative = true;
         self.metadata.response_code = answer.code;

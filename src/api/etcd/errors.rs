@@ -40,8 +40,7 @@ pub enum Contest {
     NoLeader,
     /// The field `leader` of the request is missing.
     LeaderMissing,
-    /// The client's deadline passed before it got the lock or the leadership, or while its stream
-    /// was open.
+    /// The client's deadline passed before it got the lock or the leadership.
     OutOfTime,
 }
 

@@ -219,7 +219,8 @@ impl RightsProbe {
     }
 
     /// Whether the stream must be judged before it hands on a frame. `now` is the log index of the
-    /// last change of rights. True once for each change, and on the first call.
+    /// last change of rights. True on the first call, and if rights have changed since the last
+    /// one.
     fn take_changed(&mut self, now: LogIndex) -> bool {
         // Noted before the judgement: a change during it is judged again.
         let is_due = self.judged != Some(now);
@@ -229,7 +230,9 @@ impl RightsProbe {
         is_due
     }
 
-    /// Ready when an idle stream must be judged, once for each change of rights.
+    /// Ready after rights have changed, with a random delay of up to [`REJUDGE_SPREAD`]. Changes
+    /// during the delay count as one. The stream may be judged already by then:
+    /// [`take_changed`](Self::take_changed) decides.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Poll::Ready(Some(_)) = self.changes.poll_next_unpin(cx) {
             self.due.get_or_insert_with(|| Box::pin(tokio::time::sleep(REJUDGE_SPREAD.mul_f64(rand::random()))));

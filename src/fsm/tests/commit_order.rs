@@ -261,7 +261,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     /// A commit and its permutation give the same state and the same results, or both are refused.
-    /// The state shows the effect of each operation of a commit that is done.
+    /// After a commit, each of its operations has its effect: none undoes another. A refused
+    /// commit changes nothing.
     #[test]
     fn no_order_can_be_seen(
         before in prop::collection::vec(operation(), 0..4),

@@ -36,8 +36,8 @@ pub struct Model {
     pub past: BTreeMap<i64, State>,
     /// The log index of each revision.
     pub(super) made_at: BTreeMap<i64, u64>,
-    /// Log index from which on history can be read; zero if there was no compaction. It may be
-    /// above the log index of the revision `compacted`.
+    /// Log index from which on history can be read; zero if there was no compaction. A trim by log
+    /// index may put it above the log index of the revision `compacted`.
     pub(super) floor: u64,
     version: ClusterVersion,
     programs: BTreeMap<NodeId, MemberProgram>,

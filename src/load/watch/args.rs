@@ -151,7 +151,7 @@ pub(super) struct Spec {
     pub(super) conns: Option<usize>,
     pub(super) threads: usize,
     pub(super) clients: usize,
-    /// Most connections of the writers.
+    /// Largest number of connections that the writers open. They never open more than `clients`.
     pub(super) write_conns_max: usize,
     pub(super) rate: u64,
     pub(super) stop: RunLimit,

@@ -243,7 +243,7 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Removes all kept commits.
+    /// Removes all kept commits. For a change to a cluster version that does not keep any.
     pub fn forget_commits(&mut self) {
         let (records, order) = (&mut self.commits.records, &mut self.commits.order);
         for id in records.keys().copied().collect::<Vec<_>>() {

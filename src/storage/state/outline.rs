@@ -14,7 +14,9 @@ const OUTLINE_BYTES: usize = 112;
 /// Estimated memory of one entry of a map without its texts, bytes.
 const ENTRY_BYTES: usize = 96;
 
-/// A resource without data, generation, and the fields of its key.
+/// The uid, group version, owner, metadata and statuses of a resource. Name, group, kind and
+/// tenancy are in its key; its version is kept beside the outline. Data and generation are left
+/// out.
 pub(super) struct Outline {
     uid: Box<str>,
     group_version: Box<str>,

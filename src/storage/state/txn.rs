@@ -76,7 +76,8 @@ pub(super) struct Command {
     authorship: Authorship,
     /// See [`HistoryHead::previous`].
     previous: Vec<Option<PreviousVersion>>,
-    /// Whether the command has noted that sessions changed.
+    /// Whether the command has set the query index of sessions and added their event. Both happen
+    /// once a command.
     sessions_changed: bool,
 }
 

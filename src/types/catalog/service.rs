@@ -147,7 +147,8 @@ pub struct Proxy {
     pub more_json: String,
 }
 
-/// Role of an instance in the mesh.
+/// Consul's `Connect` of an instance: whether it is in the mesh without a proxy, and the text of
+/// its other fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceConnect {
     /// Whether the instance implements the mesh's protocol without a proxy. If so, subscribers of

@@ -56,7 +56,8 @@ pub(crate) struct Siege {
     /// By node: longest time without an answer to keep-alives of a lease that it granted, while the
     /// enemy attacks and before the first fault. All of that time if the node granted no lease.
     pub keep_alives: Vec<Duration>,
-    /// Descriptions of members that are no nodes of the run.
+    /// Descriptions of members that are no nodes of the run. The error alone, if the members could
+    /// not be listed.
     pub strangers: Vec<String>,
     /// Exit status of the enemy, if it ended before the run ended it.
     pub ended: Option<String>,

@@ -32,8 +32,9 @@ pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     kill(scene, &[node]).await
 }
 
-/// Kills a follower and starts it again. Fails if another node fails [`MISSES_MAX`] requests in a
-/// row meanwhile, unless the term has changed (spec: reliability §1.12, row 2).
+/// Kills a follower and starts it again, while a client sends requests to each other node. An error
+/// if [`MISSES_MAX`] requests in a row fail at one of these nodes. No error if the term has
+/// changed: an election explains the failures (spec: reliability §1.12, row 2).
 pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let (rig, over) = (scene.rig, scene.lab.stop.child_token());

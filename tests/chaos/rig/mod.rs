@@ -397,7 +397,8 @@ impl Rig {
         arguments
     }
 
-    /// Starts an enemy that attacks this cluster.
+    /// Starts an enemy: a second process of this program that attacks the client ports and the peer
+    /// ports of all nodes. Its reports and its error output are files in the rig's folder.
     pub(crate) fn start_enemy(&self, options: &EnemyOptions<'_>) -> anyhow::Result<Enemy> {
         let count = self.nodes.len();
         let all = |address: &dyn Fn(usize) -> String| (0..count).map(address).collect::<Vec<_>>().join(",");

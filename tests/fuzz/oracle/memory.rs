@@ -4,8 +4,8 @@ use anyhow::Context;
 
 use crate::rig::Rig;
 
-/// Additional memory that a node's own limits allow: unread answers (128 MiB), windows of four
-/// topics (32 MiB), caches and write buffers.
+/// Additional memory that the limits of the rig's nodes allow: unread answers (128 MiB), the
+/// windows of four topics (8 MiB each), caches and write buffers.
 const ALLOWANCE_BYTES: u64 = 320 << 20;
 
 /// Resident memory of each node, bytes.

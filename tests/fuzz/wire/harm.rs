@@ -1,5 +1,5 @@
 //! Requests that may legally do harm: an authorised client may delete the keys of the sentinels,
-//! change members, and set the quota, versions or the store epoch. Targets do not send them,
+//! remove members, and set the quota, versions or the store epoch. Targets do not send them,
 //! because oracles cannot distinguish their effects from a defect.
 //!
 //! Owns the rules that recognise such a request. A request that does not decode counts as harmless:
@@ -16,16 +16,16 @@ const OF_MEMBERS: &[&str] = &["MemberRemoveRequest", "MemberUpdateRequest", "Mem
 /// Commands of the store itself, which change limits, versions or the store epoch for good.
 const OF_OPERATORS: &[&str] = &["SetQuota", "VersionChange", "MemberProgram", "Bootstrap"];
 
-/// Whether the encoded request may legally do harm that an oracle would report as a defect: delete
-/// keys of the sentinels, change a member, or set the quota, versions or the store epoch. Also if a
-/// nested message does. False if it does not decode.
+/// Whether an encoded request may legally do harm that an oracle would report as a defect. Such a
+/// request deletes keys of the sentinels; removes or promotes one of the first members, or changes
+/// its peer URL; or is a command that sets the quota, versions or the store epoch. A nested message
+/// counts. Adding or describing a member is no harm, and neither is `DowngradeRequest`. False if
+/// the request does not decode.
 pub(crate) fn is_allowed_to_harm(desc: &MessageDescriptor, encoded: &[u8]) -> bool {
     DynamicMessage::decode(desc.clone(), encoded).is_ok_and(|message| harms(&message))
 }
 
-/// Whether a decoded request may legally do harm, as [`is_allowed_to_harm`] defines it: delete keys
-/// of the sentinels, change a member, or set the quota, versions or the store epoch. Also if a
-/// nested message does.
+/// Whether a decoded request may legally do harm, as [`is_allowed_to_harm`] defines it.
 pub(crate) fn harms(message: &DynamicMessage) -> bool {
     let desc = message.descriptor();
     let name = desc.name();
