@@ -71,6 +71,11 @@ const ENDINGS: &[&str] = &["yaml", "yml", "json"];
 /// standard input. Commits in folders are left out, with a note on standard error. A folder without
 /// a manifest is an error.
 pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
+    read_without(names, |commit| notice!("{commit}: left out, it is a commit (headwater commit -f)"))
+}
+
+/// As [`read`], with `left_out` in place of the note; it gets the name of the file.
+fn read_without(names: &[String], mut left_out: impl FnMut(&str)) -> Result<Vec<Source>, CliError> {
     let mut sources = Vec::new();
     for name in names {
         let path = Path::new(name);
@@ -84,7 +89,7 @@ pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
             for file in manifests(path)? {
                 let source = read_file(&file)?;
                 if is_commit(&source.text) {
-                    notice!("{}: left out, it is a commit (headwater commit -f)", source.name);
+                    left_out(&source.name);
                 } else {
                     sources.push(source);
                 }

@@ -7,7 +7,10 @@ use crate::resource::catalogue::Catalogue;
 
 fn examples() -> Vec<Source> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
-    read(&[folder.to_owned()]).unwrap()
+    let mut commits = Vec::new();
+    let sources = read_without(&[folder.to_owned()], |commit| commits.push(commit.to_owned())).unwrap();
+    assert_eq!(commits, [format!("{folder}/move.yaml")]);
+    sources
 }
 
 fn source(text: &str) -> Source {
