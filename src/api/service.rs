@@ -242,7 +242,7 @@ impl GrpcService {
         }
     }
 
-    /// The name of the service's API in metrics and in the audit log.
+    /// The name of the service's API in the audit log and, through `Face`, in history.
     fn api(self) -> &'static str {
         match self {
             Self::Kv

@@ -51,6 +51,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// comment marks `// next: `. Returns the folder of the copies.
 fn next_version(root: &Path, out: &Path) -> io::Result<PathBuf> {
     let target = out.join("proto");
+    // A proto that was removed since must not come back.
+    match fs::remove_dir_all(&target) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut files = Vec::new();
     collect(root, &mut files)?;
     for file in files {
