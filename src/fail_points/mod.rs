@@ -97,9 +97,10 @@ points! {
     SnapshotFileReceived,
     /// After all received files, and their folder, are durable.
     SnapshotReceived,
-    /// Before a received snapshot is moved to the folder of the state.
+    /// Before a received snapshot is moved into the folder `state`, beside the current state. It
+    /// becomes the state only at `InstallSwitch`.
     InstallRename,
-    /// After a received snapshot is moved to the folder of the state, before it is opened.
+    /// After a received snapshot is moved into the folder `state`, before it is opened.
     InstallRenamed,
     /// After a received snapshot is opened, before it is given to consensus.
     InstallOpened,

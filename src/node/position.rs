@@ -22,17 +22,18 @@ pub struct Position {
     pub epoch: Option<StoreEpoch>,
 }
 
-/// The point at which a watch begins.
+/// The point at which a watch begins. A watch of an entity may merge changes that its reader has
+/// not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchStart {
-    /// The present state, then every change.
+    /// The present state, then the changes after it.
     State {
         /// A position that the state must have reached, if it is of this lineage.
         since: Option<Position>,
     },
-    /// Every change from now on.
+    /// The changes from now on.
     Now,
-    /// Every change after a position.
+    /// The changes after a position.
     After(Position),
 }
 

@@ -97,7 +97,8 @@ pub struct SalvageReport {
 pub struct Salvage {
     /// The backup.
     pub backup: BackupSource,
-    /// The log entries that the salvaged state has and lacks, and the damage.
+    /// The entries that were applied to the salvaged state, those that were left out, and all
+    /// damage that was found.
     pub report: SalvageReport,
     work: StagingDir,
     _lock: ReadLock,

@@ -244,7 +244,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compiles `protos`. A file is sought in `first`, then in the project's folder.
+/// Compiles `protos`. Files are looked up in `first`, then in the project's folder `proto`, then
+/// among the protos of Google that come with the compiler.
 fn compile(first: Option<Shelf>, protos: &[&str]) -> DescriptorPool {
     let mut resolver = ChainFileResolver::new();
     first.into_iter().for_each(|first| resolver.add(first));

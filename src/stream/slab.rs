@@ -35,7 +35,7 @@ impl<V> Slab<V> {
         self.0.len()
     }
 
-    /// A number above that of every used slot; slots below it may be free.
+    /// Exclusive upper bound of the used slots. Slots below it may be free.
     pub(super) fn end(&self) -> usize {
         self.0.capacity()
     }

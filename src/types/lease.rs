@@ -24,7 +24,7 @@ pub struct Lease {
     pub due_ms: Option<u64>,
 }
 
-/// The effect of one state commit on one lease.
+/// A lease that one commit of the state has written or ended, as it is after the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseChange {
     /// Id of the lease.

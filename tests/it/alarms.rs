@@ -17,8 +17,8 @@ use crate::cluster::{Cluster, Settings, get, put, wait_until};
 const QUOTA: u64 = 100_000;
 const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 
-/// Waits until the leader has stored the default units of tenancy, the first data of a store. No
-/// client writes them.
+/// Waits until the leader has stored the default units of tenancy. It writes them by itself soon
+/// after the first start, so the stored data may change until then.
 pub(crate) async fn wait_for_default_units(cluster: &Cluster) {
     wait_until("the default units of tenancy are there", async || {
         let id = ResourceId {

@@ -43,9 +43,10 @@ impl Shared {
         self.db.cf_handle(name).expect("invariant: opened with every family")
     }
 
-    /// Makes a change visible and queues it under one lock, so that changes become visible and
-    /// durable in the same order. A refused change gets its error at once, and poisons the log
-    /// unless the log had failed or was closed.
+    /// Runs `change` and queues its result under one lock, so that changes become visible and
+    /// durable in the same order. Changes of entries are visible at once, a vote when it is
+    /// durable. A refused change gets its error at once, and poisons the log unless the log had
+    /// failed or was closed.
     pub(super) fn submit(
         &self,
         done: impl FnOnce(Result<(), io::Error>) + Send + 'static,

@@ -170,8 +170,8 @@ pub trait AclReader: StateReader + Sized {
     }
 
     /// Whether the auth method that issued the token does not exist any more. Such a token is not
-    /// accepted, even before it is removed. A method of the same name that was made later than the
-    /// token counts as another one. False for a token of no method.
+    /// accepted, even before it is removed. True also if a method of the same name was made later
+    /// than the token. False for a token of no method.
     ///
     /// # Errors
     ///

@@ -340,7 +340,8 @@ pub(super) fn about_deadline(about: &Deadline) -> Vec<u8> {
     }
 }
 
-/// Reads back [`about_deadline`].
+/// The deadline whose subject [`about_deadline`] wrote as these bytes. `None` if they are
+/// malformed.
 pub(super) fn parse_about_deadline(bytes: &[u8]) -> Option<Deadline> {
     let (&kind, mut rest) = bytes.split_first()?;
     let mut part = || {

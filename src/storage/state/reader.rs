@@ -245,7 +245,7 @@ impl KeyRef<'_> {
         }
     }
 
-    /// Length of the user's key, bytes.
+    /// Length of the key as the client wrote it, bytes.
     pub fn user_len(self) -> usize {
         match self {
             Self::Escaped(EscapedKey(prefix)) => keys::unescaped_len(prefix),

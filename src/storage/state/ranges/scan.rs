@@ -29,7 +29,8 @@ pub(in crate::state) struct RangeScan<'a> {
     /// moves them into `stored`; `None` from then on.
     options: Option<ReadOptions>,
     stored: Option<StoredScan<'a>>,
-    /// Whether the next row of `stored` is the first one at or after `cursor`.
+    /// Whether the next row of `stored` is the first one at or after `cursor`. If not, `stored`
+    /// seeks `cursor` before the next read from disk.
     stored_is_at_cursor: bool,
     watch: Option<u64>,
     is_open: bool,
