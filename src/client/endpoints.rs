@@ -320,8 +320,9 @@ impl Endpoints {
         Err(CallError::Unreachable(failed))
     }
 
-    /// Asks one endpoint; once more with a new token if the old one is no longer known. A request
-    /// that was refused for its token was not carried out.
+    /// Asks one endpoint; once more with a new token if the refusal may be due to the token: it is
+    /// unknown, out of date, or missing. A request that was refused for its token was not carried
+    /// out.
     async fn ask<T, F>(
         &self,
         number: usize,
@@ -342,9 +343,9 @@ impl Endpoints {
         answered.map_err(NoAnswer::Sent)
     }
 
-    /// Asks one endpoint, by its number; once more with a new token if the old one is no longer
-    /// known there. Nothing else is repeated: this is for streams. `timeout` bounds the waits for
-    /// the token and for the answer that opens the stream.
+    /// Asks one endpoint, by its number; once more with a new token if the refusal may be due to
+    /// the token. Nothing else is repeated: this is for streams. `timeout` bounds the waits for the
+    /// token and for the answer that opens the stream.
     ///
     /// # Errors
     ///
@@ -390,8 +391,8 @@ impl Endpoints {
     }
 
     /// Asks every endpoint at once; answers in the order of [`names`](Self::names). Each is asked
-    /// once more with a new token if it no longer knows the old one. Nothing else is repeated, and
-    /// the preferred endpoint stays.
+    /// once more with a new token if its refusal may be due to the token. Nothing else is repeated,
+    /// and the preferred endpoint stays.
     pub async fn call_each<T, F>(&self, timeout: Duration, call: impl Fn(Attempt) -> F) -> Vec<Result<T, FailedAttempt>>
     where
         F: Future<Output = Result<Response<T>, Status>>,

@@ -26,8 +26,8 @@ pub enum LockError {
     /// Another process, or another [`Lock`] of this process, holds the lock.
     #[error("locked by another process")]
     Held {
-        /// Id of the last process that took the lock with [`Lock::file`], as text. Empty if that
-        /// process has ended, as when the holder took the lock with
+        /// Id of the last process that took the lock with [`Lock::file`], as text; a hint for
+        /// people. Empty if that process has ended: then another one holds the lock, by
         /// [`lock_existing`](super::lock_existing). Also empty if the file has no text, and for a
         /// folder.
         holder: String,

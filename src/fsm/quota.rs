@@ -84,8 +84,9 @@ fn attach_bytes(attach: &LeaseAttach) -> u64 {
     PUT_OVERHEAD_BYTES + attach.key.len() as u64
 }
 
-/// Approximate bytes that a command on resources adds: the written resource, or the written status.
-/// Tombstones cost nothing: commands that free space write them.
+/// Approximate bytes that a command on resources adds: metadata and data of the written resource,
+/// or the texts of the written status. A deletion counts 0, although it writes a tombstone: it
+/// frees space.
 fn resource_bytes(command: &ResourceCommand) -> u64 {
     match command {
         ResourceCommand::Write(write) => {

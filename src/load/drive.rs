@@ -78,9 +78,9 @@ pub(super) struct Outcome {
     /// Longest time without a successful operation of any client, from the beginning of the run
     /// until the last such operation.
     pub(super) longest_pause: Duration,
-    /// Successful operations a second in each tenth of the operations. Empty unless the run has
-    /// [`RunLimit::After`] with at least [`PARTS`] operations, and as many as all tenths together
-    /// succeeded.
+    /// Speed of each tenth of the run, successful operations a second. A tenth is `total / 10`
+    /// successes, rounded down, for [`RunLimit::After`] with `total`. Empty for
+    /// [`RunLimit::At`], if `total` is below [`PARTS`], or if the last tenth was not completed.
     pub(super) parts: Vec<f64>,
 }
 

@@ -447,7 +447,8 @@ impl Node {
         Ok(())
     }
 
-    /// Confirms that this node can serve a linearizable read now (health checks).
+    /// Waits until this node's own state has every write that was acknowledged before this call:
+    /// admission, the read barrier, and the minimum index. Reads nothing.
     ///
     /// # Errors
     ///

@@ -5,7 +5,8 @@
 
 use super::auth::Proposer;
 
-/// An API that proposes commands. The numbers are on disk.
+/// The origin of a command: the API that proposed it, or the store itself. The numbers are on
+/// disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Face {

@@ -431,7 +431,8 @@ pub const ENTITY_MERGED_CHANGES_MAX: usize = 65_536;
 /// Largest message of changes of `google.watcher.v1`, and its default, bytes. A larger change is
 /// sent alone. The client may ask for smaller messages.
 pub const ENTITY_BATCH_BYTES_MAX: usize = 64 * 1024;
-/// Directories of one space for which the name of one existing key below is cached, count.
+/// Directories of one space (services, in the space of services) with a remembered key below,
+/// count. The key existed when it was remembered, and is looked up again before it counts.
 pub const ENTITY_KNOWN_KEYS_MAX: usize = 16_384;
 /// Entities in one page of a read at a point of history, count, if the client names no number.
 pub const STORE_PAGE_DEFAULT: usize = 1000;

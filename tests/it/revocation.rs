@@ -25,7 +25,8 @@ use crate::auth::{by, channel, cluster, enable_auth};
 use crate::cluster::{Cluster, Settings, get, put, within};
 use crate::watcher::events::{Events, changes, field};
 
-/// The interval of the withdrawn right: the key `f` and all keys below it.
+/// The interval of the withdrawn right: from `f` to before `f0`. It has `f` and every key below
+/// `f/`.
 const WITHDRAWN: (&str, &str) = ("f", "f0");
 /// A key to which the user keeps the right.
 const KEPT: &str = "u/kept";

@@ -18,7 +18,8 @@ use headwater_types::entity::name_of;
 use headwater_types::limits::STORE_MESSAGE_BYTES_MAX;
 use headwater_types::{Authorship, ChangeKind, ClusterEvent, Face, LogIndex, Revision};
 
-/// The state of an entity at some index.
+/// Data of one entity that exists, without the entities below it, and the log index of its last
+/// change. An entity that does not exist has no such state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityState {
     /// Its data.

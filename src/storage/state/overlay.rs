@@ -32,7 +32,7 @@ pub(super) struct Change {
 pub(super) enum EventValue {
     /// A value of a KV key.
     Value,
-    /// A resource.
+    /// A resource: the written one, or the last content of a removed one.
     Resource(Arc<Resource>),
     /// Any other record. Its events, if it has any, are added separately.
     Row,

@@ -133,7 +133,8 @@ pub enum CommitFault {
         /// The reason.
         reason: CommitOpFault,
     },
-    /// Two operations name the same entity, or change the same record by their consequences.
+    /// Two operations name the same entity, or would change the same record. A change may be a
+    /// consequence, such as removing a key because its session ends.
     #[error(
         "operations[{first}] and operations[{second}] change the same entity: make them one operation, or two commits"
     )]
