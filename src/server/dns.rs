@@ -302,8 +302,9 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Reads one packet into `packet`. True: it is whole. False: it is too long, and `packet` has its
-/// beginning. `None`: the client closed before its first byte. A close within it is an error.
+/// Reads one packet into `packet`. `Some(true)`: the packet is whole. `Some(false)`: it is too
+/// long, and `packet` has its beginning. `None`: the client closed before the first byte of a
+/// packet. A close within a packet is an error.
 async fn receive(socket: &mut (impl AsyncRead + Unpin), packet: &mut Vec<u8>) -> std::io::Result<Option<bool>> {
     let mut length = [0; LENGTH_BYTES];
     if socket.read(&mut length[..1]).await? == 0 {

@@ -114,8 +114,9 @@ pub(super) enum PortState {
 }
 
 /// Turns off the delay of small writes (`TCP_NODELAY`), and turns on keepalive probes: they detect
-/// a peer that is gone without closing the connection. HTTP/2 has probes of its own; on HTTP/1 only
-/// keepalive probes end the stream of a client that lost its power.
+/// a peer that is gone without closing the connection. HTTP/2 has probes of its own. On HTTP/1 only
+/// keepalive probes end a silent stream of a client that lost its power. A stream with unsent data
+/// ends by the watchdog or by TCP itself.
 fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     let probes = TcpKeepalive::new().with_time(options.keepalive_interval).with_interval(options.keepalive_timeout);

@@ -53,8 +53,8 @@ pub(crate) enum LoggedCommand {
         granted: u64,
         term: u64,
     },
-    /// A commit: its keys as a request, and its idempotency key. Of several commits with one key
-    /// only the first takes effect.
+    /// A commit: its keys as a request, and its idempotency key. Of several commits with the same
+    /// idempotency key, only the first that is not refused takes effect.
     Commit {
         keys: Request,
         once: Option<CommitKeyId>,

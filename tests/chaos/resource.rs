@@ -16,7 +16,7 @@ use tonic::Status;
 use crate::client::{INDEX, MIN_INDEX, Target, is_broken, judge, with_deadline};
 use crate::history::{Clock, Micros, Outcome};
 
-/// Kind of the type of the workload's resources.
+/// Kind of the resources that the requests of this module write. Commits write another kind.
 pub(crate) const KIND: &str = "Item";
 /// Name of the test's value in a resource's metadata: the type has no data.
 const VALUE: &str = "value";

@@ -110,8 +110,9 @@ impl Operation {
         Self::new(row.map_or(UNLISTED, |row| (row.requirement, row.effect)), face, path)
     }
 
-    /// The operation of a route of Consul's API. `path` is that of the route, without names of
-    /// objects: `/v1/kv/`. A method and path without a row get [`UNLISTED`].
+    /// The operation of a route of Consul's API. `path` is the path of the row in the table; it
+    /// ends in `/` where the name of an object follows: `/v1/kv/`. A method and path without a row
+    /// get [`UNLISTED`].
     fn of_consul(method: &Method, path: &str) -> Self {
         let row = paths::CONSUL.iter().find(|found| found.method == *method && found.row.path == path);
         let row = row.map_or(UNLISTED, |found| (found.row.requirement, found.row.effect));

@@ -29,7 +29,7 @@ pub(crate) struct CommitPart<'a, S> {
     budget: ReadBudget,
     /// Sessions that operations create, by id.
     created: BTreeMap<&'a str, u32>,
-    /// Paths that operations write or remove.
+    /// Paths that operations write or remove, each with the number of the last such operation.
     named: BTreeMap<Bytes, u32>,
     /// Prefixes of paths that operations remove.
     trees: Vec<(&'a Bytes, u32)>,

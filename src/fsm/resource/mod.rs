@@ -41,8 +41,8 @@ pub(super) fn apply(
     Ok(outcome.map_or(Outcome::Nothing, Outcome::Resource))
 }
 
-/// Whether the partition or the namespace of `tenancy` is being deleted; of these only the units
-/// that `scope` has are looked at.
+/// Whether a unit of `tenancy` is being deleted: its partition if `scope` has one, its namespace if
+/// `scope` has one.
 ///
 /// # Errors
 ///

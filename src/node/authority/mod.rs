@@ -279,9 +279,10 @@ impl Node {
         }
     }
 
-    /// The log index of the last change of the rights of any existing principal, in this node's
-    /// applied state. A stream keeps the index as of which it was judged, and is judged again after
-    /// it has moved.
+    /// The log index of the last change after which known rights may be out of date, in this node's
+    /// applied state. Every change of etcd's Auth and of Consul's ACLs counts, also a new user or
+    /// policy; a new token does not, except the anonymous one. A stream keeps the index as of which
+    /// it was judged. It is judged again once the index has moved.
     pub fn rights_changed(&self) -> LogIndex {
         self.inner.store.current().head().rights_changed
     }

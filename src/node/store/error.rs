@@ -16,7 +16,7 @@ pub enum StoreError {
     Future {
         /// The index of the request.
         index: LogIndex,
-        /// The newest index of the store.
+        /// The highest log index that the member had applied when it answered.
         newest: LogIndex,
     },
     /// The point is older than the kept history. A state can be read at `oldest` and later.

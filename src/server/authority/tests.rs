@@ -280,8 +280,8 @@ fn what_cannot_be_repaired_passes() {
     }
 }
 
-/// Only frame heads and incomplete blocks are held back: each byte of the preface and of a payload
-/// passes at once.
+/// Only frame heads and incomplete header blocks are held back. Each byte of the preface passes at
+/// once, and each byte of a payload that is not part of a header block.
 #[test]
 fn nothing_waits_that_can_go_on() {
     let (mut frames, mut out) = (Frames::default(), BytesMut::new());

@@ -26,8 +26,8 @@ pub struct LogFacts {
     pub store_id: Option<u64>,
     /// The last vote.
     pub vote: Option<Vote>,
-    /// The id of the last entry that was saved as committed. The log may hold later entries that
-    /// are committed.
+    /// The id of the last entry that is recorded as committed. The record may lag: later entries of
+    /// the log may be committed, too.
     pub committed: Option<LogId>,
     /// The id of the last entry that was purged.
     pub purged: Option<LogId>,

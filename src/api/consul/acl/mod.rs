@@ -63,7 +63,8 @@ fn absent(kind: &str) -> Refusal {
 }
 
 /// One row, `None` if it does not exist, with the values of the answer's headers. With `?index`,
-/// waits for a change of any ACL row. The caller requires the read right before and after.
+/// waits for a change of any ACL row; refused if the right to read is lost meanwhile. The calling
+/// function must call [`require_read`] right before this call and right after it.
 async fn row(call: &Call, key: AclKey) -> Result<(Option<AclRow>, Meta), Refusal> {
     let freshness = call.freshness()?;
     let read = |ctx, consistency| {

@@ -3,8 +3,8 @@
 use super::*;
 use headwater_types::resource::DELETION_TIMESTAMP;
 
-/// A case. `stored` and `input` have the values of deletionTimestamp, finalizers and another
-/// metadata key, where `-` leaves the key out, and the data.
+/// A case: the write of `input` over `stored`. Each has four values: deletionTimestamp, finalizers,
+/// another metadata key, and the data. `-` leaves the metadata key out.
 struct Row {
     what: &'static str,
     stored: (&'static str, &'static str, &'static str, &'static str),
