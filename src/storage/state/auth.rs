@@ -214,7 +214,7 @@ impl WriteTxn<'_> {
         self.head.rights_changed = self.command_index();
     }
 
-    /// Moves [`StateHead::acl_changed`] to the current command, which changed a row of Consul's
+    /// Moves `StateHead::acl_changed` to the current command, which changed a row of Consul's
     /// ACLs. Whether rights have changed is noted by [`Self::note_rights_changed`].
     pub(super) fn note_acl_changed(&mut self) {
         self.head.acl_changed = self.command_index();

@@ -62,8 +62,8 @@ pub struct HistoryHead {
     pub authorship: Authorship,
     /// For the records at positions 1, 2, and so on: the version that the record replaces or
     /// removes. `None` for a record that does so to none, or for which that is not kept. It is kept
-    /// for records of keys at positions up to [`PREVIOUS_MAX`] that were written while the
-    /// cluster's version had [`Feature::Authors`]. The last entry is not `None`.
+    /// for records of keys at positions up to 128 that were written while the cluster's version had
+    /// [`Feature::Authors`]. The last entry is not `None`.
     pub previous: Vec<Option<PreviousVersion>>,
 }
 
