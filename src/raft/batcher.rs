@@ -259,10 +259,11 @@ impl Batcher {
         })
     }
 
-    /// Whether `count` commands are at least [`SHARE_PERCENT`] of the recent peak, or the peak is
-    /// too low to wait for.
+    /// Whether `count` commands are at least [`SHARE_PERCENT`] of the recent clients without a
+    /// command under way, or the recent clients are too few to wait for.
     fn has_most_clients(&self, count: usize) -> bool {
-        self.recent_peak < RECENT_CLIENTS_MIN || count * 100 >= self.recent_peak * SHARE_PERCENT
+        let able = self.recent_peak.saturating_sub(self.commands_in_flight);
+        self.recent_peak < RECENT_CLIENTS_MIN || count * 100 >= able * SHARE_PERCENT
     }
 
     /// Sets the recent peak to 0 if no batch is under way and the last one ended more than
@@ -363,6 +364,25 @@ mod tests {
         let _under_way = batcher.next().await.unwrap();
         let _second = spawn(COMMANDS_MIN_WHILE_BUSY);
         assert_eq!(batcher.next().await.unwrap().commands.len(), COMMANDS_MIN_WHILE_BUSY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_batch_does_not_wait_for_clients_of_a_batch_under_way() {
+        let (queue, mut batcher) = Queue::new();
+        let spawn = || {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.run(commands(COMMANDS_MIN_WHILE_BUSY), WriteError::Discarded).await })
+        };
+        let began = Instant::now();
+        let _first = spawn();
+        let first = batcher.next().await.unwrap();
+        let _second = spawn();
+        let _under_way = batcher.next().await.unwrap();
+        drop(first);
+        // Twice as many commands were under way together, and half of these still are.
+        let _third = spawn();
+        assert_eq!(batcher.next().await.unwrap().commands.len(), COMMANDS_MIN_WHILE_BUSY);
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test]
