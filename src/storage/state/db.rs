@@ -78,8 +78,10 @@ impl DiskHealth {
     /// could not write (spec: reliability §2.4).
     pub(super) fn observe<T>(&self, result: Result<T, rocksdb::Error>) -> Result<T, StorageError> {
         result.map_err(|error| {
+            // With the advice to the operator: the node may end by one of the later errors.
+            let error = StorageError::RocksDb(error);
             self.poison(error.to_string());
-            StorageError::RocksDb(error)
+            error
         })
     }
 

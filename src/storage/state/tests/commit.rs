@@ -174,7 +174,9 @@ fn after_a_failed_flush_nothing_is_taken_any_more() {
     bed.commit(1, &[("a", Some("1"))]);
     let db = bed.store.current();
     std::fs::remove_dir_all(bed.dir.path().join("gen-1")).unwrap();
-    assert!(matches!(db.flush(), Err(StorageError::RocksDb(_))));
+    let first = db.flush().unwrap_err();
+    assert!(matches!(first, StorageError::RocksDb(_)));
+    assert!(first.to_string().ends_with("see to it, then start this node again"), "{first}");
     assert_eq!(db.durable_applied(), None);
     let copy = bed.dir.path().join("copy");
     let refused = [
@@ -187,6 +189,8 @@ fn after_a_failed_flush_nothing_is_taken_any_more() {
     ];
     for (number, result) in refused.into_iter().enumerate() {
         assert!(matches!(result, Err(StorageError::Poisoned(_))), "{number}: {result:?}");
+        let error = result.unwrap_err().to_string();
+        assert!(error.ends_with(&first.to_string()), "{number}: without the advice: {error}");
     }
 }
 
