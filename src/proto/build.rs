@@ -35,6 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .bytes(".")
         .btree_map(".")
         .skip_debug(SECRET)
+        .codec_path("crate::pb::SizedCodec")
         .compile_fds(compile(root, others)?.file_descriptor_set())?;
     // Messages between members have checksums, which also cover the names of the messages.
     let mut named = tonic_prost_build::Config::new();

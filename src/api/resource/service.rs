@@ -6,7 +6,6 @@ use http::HeaderMap;
 use prost::Message;
 use tonic::server::Grpc;
 use tonic::{Request, Response, Status};
-use tonic_prost::ProstCodec;
 use tower::service_fn;
 
 use super::errors::Failure;
@@ -17,7 +16,7 @@ use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
 use headwater_api_shared::stream_metrics::WatchMetrics;
 use headwater_api_shared::stream_server::server_streaming;
 use headwater_node::{Node, Read, RequestContext, ResourceQuery};
-use headwater_proto::pb::pbresource as pb;
+use headwater_proto::pb::{SizedCodec, pbresource as pb};
 use headwater_types::resource::Resource;
 
 /// Serves `hashicorp.consul.resource.ResourceService`; cheap to clone.
@@ -73,7 +72,7 @@ impl ResourceService {
         F: Future<Output = Result<Response<A>, Failure>> + Send + 'static,
     {
         Box::pin(async move {
-            let codec = ProstCodec::<A, M>::default();
+            let codec = SizedCodec::<A, M>::default();
             let mut grpc = Grpc::new(codec).max_decoding_message_size(self.options.message_bytes_max());
             let answer = service_fn(move |request: Request<M>| {
                 let service = self.clone();

@@ -79,6 +79,7 @@ pub mod google {
 
 pub(crate) mod checked;
 mod json;
+mod sized;
 
 pub use google::watcher::v1 as pbwatcher;
 pub use hashicorp::consul::internal::{common as pbcommon, service as pbservice};
@@ -105,6 +106,7 @@ pub use headwater::v1 as headwater_v1;
 pub use headwater::{internal, peer};
 
 pub use json::struct_to_json;
+pub use sized::{SizedCodec, SizedEncoder};
 
 /// The encoded `FileDescriptorSet` of every public proto, for gRPC reflection. Internal records are
 /// not in it.
