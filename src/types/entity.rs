@@ -45,6 +45,10 @@ pub enum NameError {
 /// the last segment encodes the rest of the key, slashes included.
 pub fn name_of(key: &[u8]) -> String {
     let mut name = String::with_capacity(key.len());
+    if let Some(same) = same_as_name(key) {
+        name.push_str(same);
+        return name;
+    }
     for (number, part) in key.splitn(ENTITY_DEPTH_MAX, |byte| *byte == b'/').enumerate() {
         if number > 0 {
             name.push('/');
@@ -52,6 +56,21 @@ pub fn name_of(key: &[u8]) -> String {
         push_segment(&mut name, part);
     }
     name
+}
+
+/// The key as text, if it is its own name at first sight: letters, digits, `-` and `_`, in few
+/// parts, none of them empty. Most keys are so, and a list has thousands of them.
+fn same_as_name(key: &[u8]) -> Option<&str> {
+    let (mut slashes, mut is_empty_part) = (0, true);
+    for byte in key {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => is_empty_part = false,
+            b'/' if !is_empty_part => (slashes, is_empty_part) = (slashes + 1, true),
+            _ => return None,
+        }
+    }
+    let is_same = !is_empty_part && slashes < ENTITY_DEPTH_MAX;
+    is_same.then(|| std::str::from_utf8(key).ok()).flatten()
 }
 
 fn push_segment(name: &mut String, part: &[u8]) {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::BufMut;
 use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 use super::catalog;
 use super::key_value::key_value;
@@ -16,41 +18,110 @@ macro_rules! type_url {
     };
 }
 
-/// The message of the data, packed as `Any`. `datacenter` is the name of the datacenter that
-/// messages of catalog nodes carry.
-pub fn entity_data(data: ElementData, datacenter: &str) -> prost_types::Any {
-    let pack = |type_url: &str, value: Vec<u8>| prost_types::Any { type_url: type_url.to_owned(), value };
-    match data {
-        ElementData::Empty => pack(type_url!("google.protobuf.Empty"), Vec::new()),
-        ElementData::Kv(kv) => {
-            let kv: mvccpb::KeyValue = key_value(kv);
-            pack(type_url!("mvccpb.KeyValue"), kv.encode_to_vec())
-        }
-        ElementData::Resource(resource) => {
-            let resource: pbresource::Resource = Arc::unwrap_or_clone(resource).into();
-            pack(type_url!("hashicorp.consul.resource.Resource"), resource.encode_to_vec())
-        }
-        ElementData::Instance(instance) => {
-            let instance = catalog::registered(&instance, datacenter);
-            pack(type_url!("hashicorp.consul.internal.service.CheckServiceNode"), instance.encode_to_vec())
-        }
-        ElementData::CatalogNode(node) => {
-            pack(type_url!("hashicorp.consul.internal.service.Node"), catalog::node(&node, datacenter).encode_to_vec())
-        }
-        ElementData::Lease { id, ttl_seconds } => {
-            let lease = etcdserverpb::LeaseGrantResponse { id: id.get(), ttl: ttl_seconds, ..Default::default() };
-            pack(type_url!("etcdserverpb.LeaseGrantResponse"), lease.encode_to_vec())
-        }
-        ElementData::Member(member) => {
-            let urls = |url: &String| if url.is_empty() { Vec::new() } else { vec![url.clone()] };
-            let member = etcdserverpb::Member {
-                id: member.id.get(),
-                name: member.name.clone(),
-                peer_ur_ls: urls(&member.peer_url),
-                client_ur_ls: urls(&member.client_url),
-                is_learner: member.is_learner,
-            };
-            pack(type_url!("etcdserverpb.Member"), member.encode_to_vec())
+/// The data of an entity, to be sent as `google.protobuf.Any`. A pair is encoded where it is sent:
+/// its value is not copied before.
+pub struct PackedData {
+    type_url: &'static str,
+    value: PackedValue,
+    /// Length of the encoded value, bytes.
+    value_len: usize,
+}
+
+enum PackedValue {
+    Pair(mvccpb::KeyValue),
+    Encoded(Vec<u8>),
+}
+
+/// Numbers of the fields of `google.protobuf.Any`.
+const TYPE_URL: u32 = 1;
+const VALUE: u32 = 2;
+
+impl PackedData {
+    /// The message of `data`. `datacenter` is the name of the datacenter that messages of catalog
+    /// nodes carry.
+    pub fn new(data: ElementData, datacenter: &str) -> Self {
+        let encoded = |type_url, value: Vec<u8>| {
+            let value_len = value.len();
+            Self { type_url, value: PackedValue::Encoded(value), value_len }
+        };
+        match data {
+            ElementData::Empty => encoded(type_url!("google.protobuf.Empty"), Vec::new()),
+            ElementData::Kv(kv) => {
+                let pair = key_value(kv);
+                let value_len = pair.encoded_len();
+                Self { type_url: type_url!("mvccpb.KeyValue"), value: PackedValue::Pair(pair), value_len }
+            }
+            ElementData::Resource(resource) => {
+                let resource: pbresource::Resource = Arc::unwrap_or_clone(resource).into();
+                encoded(type_url!("hashicorp.consul.resource.Resource"), resource.encode_to_vec())
+            }
+            ElementData::Instance(instance) => {
+                let instance = catalog::registered(&instance, datacenter);
+                encoded(type_url!("hashicorp.consul.internal.service.CheckServiceNode"), instance.encode_to_vec())
+            }
+            ElementData::CatalogNode(node) => {
+                let node = catalog::node(&node, datacenter);
+                encoded(type_url!("hashicorp.consul.internal.service.Node"), node.encode_to_vec())
+            }
+            ElementData::Lease { id, ttl_seconds } => {
+                let lease = etcdserverpb::LeaseGrantResponse { id: id.get(), ttl: ttl_seconds, ..Default::default() };
+                encoded(type_url!("etcdserverpb.LeaseGrantResponse"), lease.encode_to_vec())
+            }
+            ElementData::Member(member) => {
+                let urls = |url: &String| if url.is_empty() { Vec::new() } else { vec![url.clone()] };
+                let member = etcdserverpb::Member {
+                    id: member.id.get(),
+                    name: member.name.clone(),
+                    peer_ur_ls: urls(&member.peer_url),
+                    client_ur_ls: urls(&member.client_url),
+                    is_learner: member.is_learner,
+                };
+                encoded(type_url!("etcdserverpb.Member"), member.encode_to_vec())
+            }
         }
     }
+
+    /// Length of the `Any`, bytes.
+    pub fn encoded_len(&self) -> usize {
+        // As in every message, an empty field is left out.
+        let field = if self.value_len == 0 { 0 } else { length_delimited_len(VALUE, self.value_len) };
+        length_delimited_len(TYPE_URL, self.type_url.len()) + field
+    }
+
+    /// Writes the `Any` after `start`, which has what comes before it.
+    pub fn encode(&self, start: &mut Vec<u8>, to: &mut impl BufMut) {
+        encode_bytes(TYPE_URL, self.type_url.as_bytes(), start);
+        if self.value_len > 0 {
+            encode_key(VALUE, WireType::LengthDelimited, start);
+            encode_varint(self.value_len as u64, start);
+        }
+        to.put_slice(start);
+        match &self.value {
+            PackedValue::Pair(pair) => pair.encode_raw(to),
+            PackedValue::Encoded(value) => to.put_slice(value),
+        }
+    }
+}
+
+/// Length of the field `tag` with a string, bytes or message of `length` bytes, all with key and
+/// length.
+pub fn length_delimited_len(tag: u32, length: usize) -> usize {
+    key_len(tag) + encoded_len_varint(length as u64) + length
+}
+
+/// Writes a field of bytes, or a string.
+pub fn encode_bytes(tag: u32, bytes: &[u8], to: &mut impl BufMut) {
+    encode_key(tag, WireType::LengthDelimited, to);
+    encode_varint(bytes.len() as u64, to);
+    to.put_slice(bytes);
+}
+
+/// The message of the data, packed as `Any`. `datacenter` is as in [`PackedData::new`].
+pub fn entity_data(data: ElementData, datacenter: &str) -> prost_types::Any {
+    let PackedData { type_url, value, .. } = PackedData::new(data, datacenter);
+    let value = match value {
+        PackedValue::Pair(pair) => pair.encode_to_vec(),
+        PackedValue::Encoded(value) => value,
+    };
+    prost_types::Any { type_url: type_url.to_owned(), value }
 }

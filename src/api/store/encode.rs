@@ -1,39 +1,12 @@
-//! Entities and changes as messages.
+//! Changes as messages.
 
 use headwater_api_shared::context::write_epoch_text;
 use headwater_api_shared::entity_data::entity_data;
 use headwater_api_shared::target::path_of;
-use headwater_node::{
-    CommandChanges, EntityChange, EntityChangeKind, EntityState, HistoryPage, StoreEntity, StoreRead,
-};
+use headwater_node::{CommandChanges, EntityChange, EntityChangeKind, EntityState, HistoryPage};
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
 use headwater_types::{Author, Face, Revision};
-
-/// The answer to a read. `token` makes the page token from the start of the next page; it is not
-/// called if there is no next page.
-pub(super) fn read(
-    read: StoreRead,
-    datacenter: &str,
-    token: impl FnOnce(&headwater_node::StorePage) -> Vec<u8>,
-) -> pb::ReadResponse {
-    pb::ReadResponse {
-        index: read.index.get(),
-        revision: read.revision.get(),
-        unix_ms: signed(read.unix_ms),
-        next_page_token: read.next.as_ref().map(token).unwrap_or_default().into(),
-        entities: read.entities.into_iter().map(|entity| listed(entity, datacenter)).collect(),
-        epoch: read.epoch.map(write_epoch_text).unwrap_or_default(),
-    }
-}
-
-fn listed(entity: StoreEntity, datacenter: &str) -> pb::Entity {
-    pb::Entity {
-        path: path_of(entity.space, &entity.name),
-        data: Some(entity_data(entity.data, datacenter)),
-        index: entity.index.get(),
-    }
-}
 
 /// A message of a stream of changes.
 pub(super) fn history(page: HistoryPage, datacenter: &str) -> pb::HistoryResponse {
@@ -87,7 +60,7 @@ pub(super) fn author(author: &Author) -> String {
     }
 }
 
-fn signed(unix_ms: u64) -> i64 {
+pub(super) fn signed(unix_ms: u64) -> i64 {
     i64::try_from(unix_ms).unwrap_or(i64::MAX)
 }
 

@@ -13,6 +13,7 @@ mod commit;
 mod encode;
 mod errors;
 mod page_token;
+mod read;
 mod request;
 mod service;
 mod stream;

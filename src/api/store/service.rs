@@ -8,8 +8,9 @@ use tonic::{Request, Response, Status};
 use tower::service_fn;
 
 use super::errors::Failure;
+use super::read::{ReadAnswer, ReadCodec};
 use super::stream::HistoryStream;
-use super::{commit, encode, page_token, request};
+use super::{commit, page_token, request};
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::context::{self, reply_with_epoch};
 use headwater_api_shared::grpc_metrics::too_large_status;
@@ -18,6 +19,7 @@ use headwater_api_shared::stream::{Driver, Frames};
 use headwater_api_shared::stream_metrics::WatchMetrics;
 use headwater_api_shared::stream_server::server_streaming;
 use headwater_node::{Node, Session};
+use headwater_proto::pb::SizedCodec;
 use headwater_proto::pb::headwater_v1 as pb;
 
 const HISTORY: &str = "/headwater.v1.Store/History";
@@ -51,7 +53,7 @@ impl StoreService {
         Box::pin(async move {
             let bytes_max = service.options.message_bytes_max();
             if request.uri().path() == COMMIT {
-                let codec = tonic_prost::ProstCodec::<pb::CommitResponse, pb::CommitRequest>::default();
+                let codec = SizedCodec::<pb::CommitResponse, pb::CommitRequest>::default();
                 let mut grpc = Grpc::new(codec).max_decoding_message_size(bytes_max);
                 let commit = service_fn(move |request| {
                     let service = service.clone();
@@ -63,8 +65,7 @@ impl StoreService {
                     None => response,
                 });
             }
-            let codec = tonic_prost::ProstCodec::<pb::ReadResponse, pb::ReadRequest>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(bytes_max);
+            let mut grpc = Grpc::new(ReadCodec).max_decoding_message_size(bytes_max);
             let read = service_fn(move |request| {
                 let service = service.clone();
                 async move { service.read(request).await.map_err(Status::from) }
@@ -73,13 +74,13 @@ impl StoreService {
         })
     }
 
-    async fn read(self, request: Request<pb::ReadRequest>) -> Result<Response<pb::ReadResponse>, Failure> {
+    async fn read(self, request: Request<pb::ReadRequest>) -> Result<Response<ReadAnswer>, Failure> {
         let (context, message) = context::open(request, self.options.request_timeout)?;
         let (query, targets) = request::read(&message)?;
         let consistency = request::consistency(message.serializable);
         let read = self.node.store().read(&context, consistency, query).await?;
         let index = read.index;
-        let answer = encode::read(read, &self.datacenter, |page| page_token::write(targets, page));
+        let answer = ReadAnswer::new(read, self.datacenter.clone(), |page| page_token::write(targets, page));
         Ok(reply_with_epoch(&self.node, index, answer))
     }
 

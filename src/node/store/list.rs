@@ -18,7 +18,7 @@ use headwater_storage::{ReadView, StorageError};
 use headwater_types::catalog::{CatalogNode, Service, canonical};
 use headwater_types::entity::{name_of, relative};
 use headwater_types::limits::{ENTITY_DEPTH_MAX, STORE_PAGE_BYTES_MAX, STORE_PAGE_DEFAULT, STORE_PAGE_MAX};
-use headwater_types::{KeyRange, LogIndex, Resource};
+use headwater_types::{KeyRange, KeyValue, LogIndex, Resource};
 
 /// An entity as it is, or was, at one index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,11 @@ impl Page {
         self.is_cut.then(|| std::mem::take(&mut self.last))
     }
 
+    /// Size of names and data so far, estimated, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn into_entities(self) -> Vec<StoreEntity> {
         self.entities
     }
@@ -70,8 +75,7 @@ impl Page {
     /// Adds an entity with the cursor `last` and `bytes` of data. False if the page was full
     /// before: the entity is left out.
     fn push(&mut self, last: &[u8], bytes: usize, entity: StoreEntity) -> bool {
-        if self.is_full() {
-            self.is_cut = true;
+        if !self.has_room() {
             return false;
         }
         self.bytes += bytes + size::entity(&entity.name);
@@ -79,6 +83,25 @@ impl Page {
         self.last.extend_from_slice(last);
         self.entities.push(entity);
         true
+    }
+
+    /// As [`push`](Self::push), of a pair, whose key is the cursor.
+    fn push_pair(&mut self, pair: KeyValue, index: LogIndex) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let name = name_of(&pair.key);
+        self.bytes += pair.value.len() + size::entity(&name);
+        self.last.clear();
+        self.last.extend_from_slice(&pair.key);
+        self.entities.push(StoreEntity { space: EntitySpace::Kv, name, data: ElementData::Kv(pair), index });
+        true
+    }
+
+    /// Whether the page takes one more entity; if not, the page ends with one left out.
+    fn has_room(&mut self) -> bool {
+        self.is_cut |= self.is_full();
+        !self.is_cut
     }
 }
 
@@ -108,11 +131,6 @@ fn rest_of(range: KeyRange, after: &[u8]) -> KeyRange {
     }
 }
 
-fn key_entity(record_kv: headwater_types::KeyValue, index: LogIndex) -> StoreEntity {
-    let name = name_of(&record_kv.key);
-    StoreEntity { space: EntitySpace::Kv, name, data: ElementData::Kv(record_kv), index }
-}
-
 fn list_keys(
     view: &ReadView<'_>,
     at: At,
@@ -126,7 +144,7 @@ fn list_keys(
         && let Some(version) = view.lookup(Table::Kv, &own, at.lookup)?
     {
         let pair = view.load_one(&version)?.kv;
-        if !page.push(&own, pair.value.len(), key_entity(pair, version.index)) {
+        if !page.push_pair(pair, version.index) {
             return Ok(());
         }
     }
@@ -149,8 +167,7 @@ fn list_keys(
         let mut below = None;
         each(view, Table::Kv, &range, at.lookup, |record, version| {
             let Some(slash) = directory(&record.kv.key) else {
-                let key = record.kv.key.clone();
-                return Ok(page.push(&key, record.kv.value.len(), key_entity(record.kv, version.index)));
+                return Ok(page.push_pair(record.kv, version.index));
             };
             let inner = record.kv.key.slice(..=slash);
             let name = name_of(&record.kv.key[..slash]);

@@ -167,6 +167,8 @@ pub struct StoreRead {
     pub unix_ms: u64,
     /// The entities of the page, in the order of the targets.
     pub entities: Vec<StoreEntity>,
+    /// Size of the entities' names and data, estimated, bytes.
+    pub bytes: usize,
     /// The cursor of the next page; `None` if there is none.
     pub next: Option<StorePage>,
 }
@@ -239,6 +241,7 @@ impl Store<'_> {
                 epoch: view.head().epoch,
                 revision: point::revision_at(view, index, last.as_ref().map(|command| &command.head))?,
                 unix_ms: last.map_or(0, |command| command.head.unix_ms),
+                bytes: page.bytes(),
                 entities: page.into_entities(),
                 next,
             })))
