@@ -1,12 +1,11 @@
-//! The codec of calls from the gateway to a service: requests are encoded already, answers are
-//! decoded as dynamic messages.
+//! The codec of calls from the gateway to a service: requests are encoded already, answers stay
+//! encoded.
 
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes};
+use bytes::{Buf, BufMut, Bytes};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
-use prost_reflect::{DynamicMessage, MessageDescriptor};
 use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
@@ -35,30 +34,29 @@ fn aborted_if_cancelled(status: Status) -> Status {
 }
 
 /// The codec of one call.
-pub(super) struct DynamicCodec {
-    output: MessageDescriptor,
+pub(super) struct EncodedCodec {
     fault: Fault,
 }
 
-impl DynamicCodec {
-    pub(super) fn new(output: MessageDescriptor, fault: Fault) -> Self {
-        Self { output, fault }
+impl EncodedCodec {
+    pub(super) fn new(fault: Fault) -> Self {
+        Self { fault }
     }
 }
 
-impl Codec for DynamicCodec {
+impl Codec for EncodedCodec {
     /// An error ends the request, and the service answers with it.
     type Encode = Result<Bytes, Status>;
-    type Decode = DynamicMessage;
+    type Decode = Bytes;
     type Encoder = EncodedMessages;
-    type Decoder = DynamicDecoder;
+    type Decoder = EncodedAnswers;
 
     fn encoder(&mut self) -> EncodedMessages {
         EncodedMessages { fault: self.fault.clone() }
     }
 
-    fn decoder(&mut self) -> DynamicDecoder {
-        DynamicDecoder { output: self.output.clone() }
+    fn decoder(&mut self) -> EncodedAnswers {
+        EncodedAnswers
     }
 }
 
@@ -87,18 +85,14 @@ impl Encoder for EncodedMessages {
     }
 }
 
-/// Decodes messages of any type by their descriptor.
-pub(super) struct DynamicDecoder {
-    output: MessageDescriptor,
-}
+/// Passes on answers as they are encoded.
+pub(super) struct EncodedAnswers;
 
-impl Decoder for DynamicDecoder {
-    type Item = DynamicMessage;
+impl Decoder for EncodedAnswers {
+    type Item = Bytes;
     type Error = Status;
 
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<DynamicMessage>, Status> {
-        DynamicMessage::decode(self.output.clone(), from)
-            .map(Some)
-            .map_err(|error| Status::internal(format!("headwater: an answer cannot be decoded: {error}; report this")))
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
     }
 }

@@ -10,7 +10,7 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Re
 use serde_json::{Map, Value};
 use tonic::Status;
 
-use super::any::{ANY, RESOURCE};
+use super::answer::{ANY, RESOURCE};
 use super::json;
 use super::routes::Route;
 use headwater_node::{Node, TypeMap};

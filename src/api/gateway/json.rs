@@ -1,11 +1,10 @@
-//! A message as JSON and back, in the form of etcd's gateway: names as in the proto (camel case is
-//! understood as well), bytes as base64, 64-bit integers as strings, defaults left out. Unknown
-//! fields in requests are ignored, as etcd's gateway does. Messages of [`OWN_PACKAGE`] with unknown
+//! Reads JSON requests in the form of etcd's gateway: names as in the proto or in camel case, bytes
+//! as base64, 64-bit integers as strings. Unknown fields are ignored, as etcd's gateway does. Messages of [`OWN_PACKAGE`] with unknown
 //! fields are refused: a commit whose condition is misspelt must not be made without it.
 
 use bytes::Bytes;
 use prost::Message;
-use prost_reflect::{DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
+use prost_reflect::{DeserializeOptions, DynamicMessage, Kind, MessageDescriptor};
 use serde_json::Value;
 use tonic::Status;
 
@@ -15,7 +14,6 @@ use tonic::Status;
 const READ: DeserializeOptions = DeserializeOptions::new();
 /// The package of the project's own messages.
 const OWN_PACKAGE: &str = "headwater.v1";
-const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(true);
 
 /// Reads one message and encodes it. A blank text or `null` is the empty message.
 ///
@@ -67,43 +65,13 @@ fn remove_unknown(descriptor: &MessageDescriptor, value: &mut Value) {
     });
 }
 
-/// Writes a message.
-///
-/// # Errors
-///
-/// `INTERNAL` if the message has no JSON form; every served message has one.
-pub(super) fn write(message: &DynamicMessage) -> Result<Vec<u8>, Status> {
-    let mut text = Vec::with_capacity(256);
-    write_to(message, &mut text)?;
-    Ok(text)
-}
-
-/// Writes a message as one line of a stream: `{"result":…}`.
-///
-/// # Errors
-///
-/// As [`write()`].
-pub(super) fn write_result(message: &DynamicMessage) -> Result<Vec<u8>, Status> {
-    let mut line = Vec::with_capacity(256);
-    line.extend_from_slice(b"{\"result\":");
-    write_to(message, &mut line)?;
-    line.extend_from_slice(b"}\n");
-    Ok(line)
-}
-
-fn write_to(message: &DynamicMessage, text: &mut Vec<u8>) -> Result<(), Status> {
-    message
-        .serialize_with_options(&mut serde_json::Serializer::new(text), &WRITE)
-        .map_err(|error| Status::internal(format!("headwater: an answer cannot be written as JSON: {error}")))
-}
-
 #[cfg(test)]
 mod tests {
     use prost_reflect::DescriptorPool;
 
     use super::*;
+    use headwater_proto::pb::PUBLIC_DESCRIPTORS;
     use headwater_proto::pb::etcdserverpb as pb;
-    use headwater_proto::pb::{PUBLIC_DESCRIPTORS, mvccpb};
 
     fn descriptor(name: &str) -> MessageDescriptor {
         let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).unwrap();
@@ -190,31 +158,5 @@ mod tests {
         let twice = br#"{"success":[{"request_put":{"key":"YQ=="},"request_range":{"key":"YQ=="}}]}"#;
         let error = super::read(&descriptor("TxnRequest"), twice).unwrap_err();
         assert!(error.message().contains("multiple fields"), "{error:?}");
-    }
-
-    #[test]
-    fn answers_are_written_as_etcd_writes_them() {
-        let answer = pb::RangeResponse {
-            header: Some(pb::ResponseHeader { cluster_id: u64::MAX, revision: 7, ..Default::default() }),
-            kvs: vec![mvccpb::KeyValue { key: "foo".into(), mod_revision: 7, lease: -1, ..Default::default() }],
-            more: true,
-            count: 0,
-        };
-        let message = DynamicMessage::decode(descriptor("RangeResponse"), answer.encode_to_vec().as_slice()).unwrap();
-        let text = concat!(
-            r#"{"header":{"cluster_id":"18446744073709551615","revision":"7"},"#,
-            r#""kvs":[{"key":"Zm9v","mod_revision":"7","lease":"-1"}],"more":true}"#
-        );
-        assert_eq!(String::from_utf8(write(&message).unwrap()).unwrap(), text);
-        let line = String::from_utf8(write_result(&message).unwrap()).unwrap();
-        assert_eq!(line, format!("{{\"result\":{text}}}\n"));
-
-        let alarms = pb::AlarmResponse {
-            header: Some(pb::ResponseHeader::default()),
-            alarms: vec![pb::AlarmMember { member_id: 3, alarm: 1 }, pb::AlarmMember { member_id: 4, alarm: 77 }],
-        };
-        let message = DynamicMessage::decode(descriptor("AlarmResponse"), alarms.encode_to_vec().as_slice()).unwrap();
-        let text = r#"{"header":{},"alarms":[{"memberID":"3","alarm":"NOSPACE"},{"memberID":"4","alarm":77}]}"#;
-        assert_eq!(String::from_utf8(write(&message).unwrap()).unwrap(), text);
     }
 }

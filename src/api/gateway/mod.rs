@@ -1,8 +1,8 @@
 //! JSON over HTTP, `/v3/*` (spec: etcd §4.6) and `/v1/store/*`: every method that has an HTTP
 //! annotation, by calling its gRPC service in this process.
 //!
-//! Generic: [`routes`] reads paths and message types from the descriptors, [`json`] translates
-//! between the two forms of a message. So a new service gets its paths from the annotations in its
+//! Generic: [`routes`] reads paths and message types from the descriptors, [`json`] reads requests,
+//! and [`write`] writes answers. So a new service gets its paths from the annotations in its
 //! proto, and nothing here knows any method or imports any face. The checks of gRPC (limits,
 //! deadlines, metadata, counting) apply, because the gRPC service is called.
 //!
@@ -13,14 +13,16 @@
 //! 200               {"result":{"created":true, …}}        one line for each answer
 //! ```
 
-mod any;
+mod answer;
 mod body;
 mod codec;
 mod data;
 pub(super) mod json;
+mod layout;
 mod routes;
 mod split;
 mod stream;
+mod write;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -31,17 +33,20 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use prometheus::{IntCounterVec, Opts, Registry};
+use prost_reflect::DescriptorPool;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Service, ServiceExt};
 
-use self::any::AnswerWriter;
-use self::codec::{DynamicCodec, Fault};
+use self::answer::AnswerWriter;
+use self::codec::{EncodedCodec, Fault};
+use self::layout::Layouts;
 use self::routes::Route;
 use self::stream::Deadline;
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::{http_errors, http_metadata};
 use headwater_node::Node;
+use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 
 /// Serves the paths of the gateway.
 pub(super) struct Gateway {
@@ -49,6 +54,7 @@ pub(super) struct Gateway {
     node: Option<Node>,
     /// Routes by the path in the annotations of the protos.
     routes: HashMap<String, Arc<Route>>,
+    layouts: Arc<Layouts>,
     requests: IntCounterVec,
     /// Longest JSON of one message, bytes.
     json_bytes_max: usize,
@@ -76,7 +82,10 @@ impl Gateway {
         );
         let requests = IntCounterVec::new(opts, &["path", "code"])?;
         registry.register(Box::new(requests.clone()))?;
-        Ok(Self { node, routes: routes::routes(serves), requests, json_bytes_max: options.json_bytes_max() })
+        let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in");
+        let layouts = Arc::new(Layouts::new(&pool));
+        let json_bytes_max = options.json_bytes_max();
+        Ok(Self { node, routes: routes::routes(&pool, serves), layouts, requests, json_bytes_max })
     }
 
     /// Whether a path belongs to the gateway, even if no route has it.
@@ -95,13 +104,12 @@ impl Gateway {
     {
         let route = self.route(request.uri().path()).cloned();
         let (requests, json_bytes_max) = (self.requests.clone(), self.json_bytes_max);
-        let writer = AnswerWriter::new(route.as_deref(), self.node.as_ref());
-        let node = self.node.clone();
+        let (layouts, node) = (Arc::clone(&self.layouts), self.node.clone());
         Box::pin(async move {
             let response = match &route {
                 None => unknown(request.uri().path()),
                 Some(_) if request.method() != Method::POST => only_post(request.method()),
-                Some(route) => answer(route, service, request, json_bytes_max, (node, writer))
+                Some(route) => answer(route, service, request, json_bytes_max, (node, &layouts))
                     .await
                     .unwrap_or_else(|status| http_errors::response(&status)),
             };
@@ -132,7 +140,7 @@ async fn answer<S>(
     service: S,
     request: Request<Body>,
     json_bytes_max: usize,
-    (node, writer): (Option<Node>, AnswerWriter),
+    (node, layouts): (Option<Node>, &Arc<Layouts>),
 ) -> Result<Response<Body>, Status>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send + 'static,
@@ -151,12 +159,13 @@ where
     *request.metadata_mut() = http_metadata::incoming(&parts.headers);
 
     let fault = Fault::default();
-    let codec = DynamicCodec::new(route.output.clone(), fault.clone());
+    let codec = EncodedCodec::new(fault.clone());
     let service = service.map_request(move |request: Request<Body>| request.map(|body| fault.explain(body)));
     let mut client = tonic::client::Grpc::new(service).max_decoding_message_size(usize::MAX);
     let called = deadline.within(client.streaming(request, route.method.clone(), codec)).await?;
     let (metadata, mut answers, _) = called.into_parts();
     let first = deadline.within(answers.message()).await?;
+    let writer = AnswerWriter::new(layouts, route, node.as_ref());
     let body = match (route.streams_out, first) {
         (true, first) => stream::lines(first, answers, deadline, writer),
         (false, Some(first)) => {

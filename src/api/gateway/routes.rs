@@ -6,8 +6,7 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, Value};
 
-use super::any;
-use headwater_proto::pb::PUBLIC_DESCRIPTORS;
+use super::answer;
 
 /// A gRPC method that the gateway serves over HTTP.
 pub(super) struct Route {
@@ -27,14 +26,13 @@ pub(super) struct Route {
     pub(super) has_resources: bool,
 }
 
-/// The routes of all annotated methods for which `serves` is true, by HTTP path. `serves` gets the
+/// The routes of all annotated methods of `pool` for which `serves` is true, by HTTP path. `serves` gets the
 /// gRPC path.
-pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route>> {
-    let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in");
+pub(super) fn routes(pool: &DescriptorPool, serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route>> {
     let mut routes = HashMap::new();
     for method in pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()) {
         let grpc = format!("/{}/{}", method.parent_service().full_name(), method.name());
-        let paths = paths(&pool, &method);
+        let paths = paths(pool, &method);
         let Some(path) = paths.first().cloned().filter(|_| serves(&grpc)) else { continue };
         let route = Arc::new(Route {
             path,
@@ -43,8 +41,8 @@ pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route
             output: method.output(),
             streams_in: method.is_client_streaming(),
             streams_out: method.is_server_streaming(),
-            has_any: has(any::ANY, &method.output(), &mut Vec::new()),
-            has_resources: has(any::RESOURCE, &method.input(), &mut Vec::new()),
+            has_any: has(answer::ANY, &method.output(), &mut Vec::new()),
+            has_resources: has(answer::RESOURCE, &method.input(), &mut Vec::new()),
         });
         for path in paths {
             let other = routes.insert(path, Arc::clone(&route));

@@ -9,12 +9,11 @@ use futures::stream;
 use http::HeaderMap;
 use http_body::Frame;
 use http_body_util::StreamBody;
-use prost_reflect::DynamicMessage;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::{Status, Streaming};
 
-use super::any::AnswerWriter;
+use super::answer::AnswerWriter;
 use headwater_api_shared::context::grpc_timeout;
 use headwater_api_shared::errors::InvalidMetadata;
 use headwater_api_shared::http_errors;
@@ -53,12 +52,7 @@ fn exceeded() -> Status {
 
 /// The lines of a stream of answers that begins with `first`; `None` if there was no answer. Ends
 /// with the answers, or with the line of an error, also at the deadline. Dropping it ends the call.
-pub(super) fn lines(
-    first: Option<DynamicMessage>,
-    answers: Streaming<DynamicMessage>,
-    deadline: Deadline,
-    writer: AnswerWriter,
-) -> Body {
+pub(super) fn lines(first: Option<Bytes>, answers: Streaming<Bytes>, deadline: Deadline, writer: AnswerWriter) -> Body {
     let lines = stream::unfold((first, Some((answers, writer))), move |(first, answers)| async move {
         let (mut answers, writer) = answers?;
         let answer = match first {
