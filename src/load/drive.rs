@@ -453,7 +453,7 @@ impl Client {
         if let Some(ledger) = &self.shared.plan.ledger {
             ledger.acknowledged(key, wire::revision(&answer));
         }
-        let pairs = if wanted.is_some() { wire::count_pairs(answer) } else { 0 };
+        let pairs = if wanted.is_some() { wire::count_pairs(method, answer) } else { 0 };
         let mut tally = self.tally.borrow_mut();
         tally.longest_pause = tally.longest_pause.max(pause);
         tally.pairs += pairs;

@@ -15,6 +15,7 @@ mod flush;
 mod follow;
 mod lease;
 mod ledger;
+mod past;
 mod protobuf;
 mod report;
 mod resource;
@@ -61,6 +62,8 @@ enum WorkloadArgs {
     Get(LoadArgs),
     /// Read ranges of --limit keys
     Range(RangeArgs),
+    /// Read --limit keys as they were at one moment, by headwater.v1.Store or by etcd's API
+    Past(past::PastArgs),
     /// Write --txn-ops keys in one transaction
     Txn(TxnArgs),
     /// Write --ops keys in one commit of headwater.v1.Store
@@ -218,6 +221,7 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
         WorkloadArgs::Put(load) => (Kind::Put, load),
         WorkloadArgs::Get(load) => (Kind::Get, load),
         WorkloadArgs::Range(args) => (Kind::Range { limit: args.limit }, args.load),
+        WorkloadArgs::Past(args) => (Kind::Past { limit: args.limit, moment: args.api.no_moment() }, args.load),
         WorkloadArgs::Txn(args) => (Kind::Txn { puts: args.txn_ops }, args.load),
         WorkloadArgs::Commit(args) => {
             let run = args.idempotent.then(rand::random);
@@ -268,6 +272,10 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
     let stop = match (load.total, load.duration) {
         (Some(total), _) => RunLimit::After(total),
         (None, duration) => RunLimit::At(duration.unwrap_or(Duration::from_secs(10))),
+    };
+    let kind = match kind {
+        Kind::Past { limit, moment } => Kind::Past { limit, moment: past::choose(moment, &endpoints, &keys)? },
+        kind => kind,
     };
     let before = cpu::Sample::take(&load.pids).map_err(CliError::Usage)?;
     let outcome = drive::run(plan(workload(kind), load.clients, stop, load.rate, kind.name()))?;
@@ -323,6 +331,7 @@ fn check(kind: Kind, load: &LoadArgs) -> Result<(), CliError> {
         Kind::Range { limit } if limit == 0 || limit > load.keys => {
             Err(CliError::Usage(format!("--limit must lie between 1 and --keys ({})", load.keys)))
         }
+        Kind::Past { limit, .. } => past::check(limit, load.keys, &load.prefix),
         Kind::Txn { puts } if puts == 0 || puts as u64 > load.keys => {
             Err(CliError::Usage(format!("--txn-ops must lie between 1 and --keys ({})", load.keys)))
         }

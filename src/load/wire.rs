@@ -297,9 +297,12 @@ pub(super) fn revision(message: &Bytes) -> u64 {
     fields.find_map(|(field, content)| content.number().filter(|_| field == 3)).unwrap_or_default()
 }
 
-/// Counts field 2 (`kvs`) of a framed `RangeResponse` without decoding it.
-pub(super) fn count_pairs(mut message: Bytes) -> u64 {
+/// Counts the pairs of a framed `RangeResponse`, or the entities of a `ReadResponse` of the store,
+/// without decoding them.
+pub(super) fn count_pairs(method: Method, mut message: Bytes) -> u64 {
     const KVS: u32 = 2;
+    const ENTITIES: u32 = 4;
+    let wanted = if method == Method::StoreRead { ENTITIES } else { KVS };
     if message.len() < PREFIX_BYTES {
         return 0;
     }
@@ -307,7 +310,7 @@ pub(super) fn count_pairs(mut message: Bytes) -> u64 {
     let mut pairs = 0;
     while message.has_remaining() {
         let Ok((field, wire_type)) = prost::encoding::decode_key(&mut message) else { return pairs };
-        pairs += u64::from(field == KVS);
+        pairs += u64::from(field == wanted);
         let context = prost::encoding::DecodeContext::default();
         if prost::encoding::skip_field(wire_type, field, &mut message, context).is_err() {
             return pairs;
@@ -336,10 +339,10 @@ mod tests {
             }
             let whole = answer.into_bytes();
             assert_eq!(revision(&whole), 9, "pieces of {size}");
-            assert_eq!(count_pairs(whole), 3, "pieces of {size}");
+            assert_eq!(count_pairs(Method::Range, whole), 3, "pieces of {size}");
         }
         let nothing = Answer::default().into_bytes();
-        assert_eq!((revision(&nothing), count_pairs(nothing)), (0, 0));
+        assert_eq!((revision(&nothing), count_pairs(Method::Range, nothing)), (0, 0));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use headwater_proto::pb::etcdserverpb::request_op::Request;
 use headwater_proto::pb::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
-use headwater_proto::pb::headwater_v1::{CommitRequest, Operation, operation};
+use headwater_proto::pb::headwater_v1::{self as store, CommitRequest, Operation, operation};
 use headwater_proto::pb::pbresource::{ReadRequest, WriteRequest};
 
 /// The kind of operations of a load.
@@ -29,6 +29,13 @@ pub(super) enum Kind {
     Range {
         /// Keys in a range.
         limit: u64,
+    },
+    /// Reads of the first `limit` keys of all, or with a limit of 1 of single keys, as they were.
+    Past {
+        /// Keys in a read.
+        limit: u64,
+        /// The moment, as one of two APIs names it.
+        moment: Moment,
     },
     /// Writes of several keys at once.
     Txn {
@@ -62,12 +69,22 @@ pub(super) enum Kind {
     },
 }
 
+/// A moment in the past of the store.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Moment {
+    /// A log index, for `Store.Read`.
+    Index(u64),
+    /// A revision, for `KV.Range`.
+    Revision(i64),
+}
+
 impl Kind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Put => "put",
             Self::Get => "get",
             Self::Range { .. } => "range",
+            Self::Past { .. } => "past",
             Self::Txn { .. } => "txn",
             Self::Commit { .. } => "commit",
             Self::Mixed { .. } => "mixed",
@@ -88,6 +105,8 @@ pub(super) enum Method {
     Txn,
     /// `Store.Commit`
     Commit,
+    /// `Store.Read`
+    StoreRead,
     /// `Watch.Watch`
     Watch,
     /// `Watcher.Watch`
@@ -107,11 +126,12 @@ pub(super) enum Method {
 }
 
 impl Method {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Put,
         Self::Range,
         Self::Txn,
         Self::Commit,
+        Self::StoreRead,
         Self::Watch,
         Self::Follow,
         Self::Subscribe,
@@ -134,7 +154,7 @@ impl Method {
             Self::LeaseGrant => "grant",
             Self::LeaseKeepAlive => "keep-alive",
             Self::ResourceWrite => "write",
-            Self::ResourceRead | Self::ResourceReadConsistent => "read",
+            Self::StoreRead | Self::ResourceRead | Self::ResourceReadConsistent => "read",
         }
     }
 
@@ -144,6 +164,7 @@ impl Method {
             Self::Range => "/etcdserverpb.KV/Range",
             Self::Txn => "/etcdserverpb.KV/Txn",
             Self::Commit => "/headwater.v1.Store/Commit",
+            Self::StoreRead => "/headwater.v1.Store/Read",
             Self::Follow => "/google.watcher.v1.Watcher/Watch",
             Self::Subscribe => "/subscribe.StateChangeSubscription/Subscribe",
             Self::Watch => "/etcdserverpb.Watch/Watch",
@@ -212,7 +233,8 @@ pub(super) struct Encoded {
     pub(super) frame: Bytes,
     /// Number of the (first) key of the request; 0 if it has no key.
     pub(super) key: u64,
-    /// Number of pairs that the request asks for; `None` unless the method is [`Method::Range`].
+    /// Number of pairs that the request asks for; `None` unless the method is [`Method::Range`] or
+    /// [`Method::StoreRead`].
     pub(super) pairs: Option<u64>,
 }
 
@@ -224,6 +246,13 @@ impl Workload {
             Kind::Put => self.put(self.pick(number, 1, random), due),
             Kind::Get => self.range(self.pick(number, 1, random), 1),
             Kind::Range { limit } => self.range(self.pick(number, limit, random), limit),
+            Kind::Past { limit, moment } => {
+                let at = if limit == 1 { self.pick(number, 1, random) } else { 0 };
+                match moment {
+                    Moment::Index(index) => self.read_at(at, limit, index),
+                    Moment::Revision(revision) => self.range_at(at, limit, revision),
+                }
+            }
             Kind::Txn { puts } => {
                 // A key may be put once in a transaction: the keys lie side by side.
                 let first = self.pick(number, puts as u64, random);
@@ -293,6 +322,34 @@ impl Workload {
         let frame = frame(&ReadRequest { id: Some(resource::id(&self.keys.key(at))) });
         let method = if self.serializable { Method::ResourceRead } else { Method::ResourceReadConsistent };
         Encoded { method, frame, key: at, pairs: None }
+    }
+
+    fn read_at(&self, at: u64, limit: u64, index: u64) -> Encoded {
+        let target = match limit {
+            1 => format!("/kv/{}?children=false", String::from_utf8_lossy(&self.keys.key(at))),
+            _ => format!("/kv/{}", String::from_utf8_lossy(&self.keys.prefix).trim_end_matches('/')),
+        };
+        let request = store::ReadRequest {
+            targets: vec![target],
+            at: Some(store::Point { point: Some(store::point::Point::Index(index)), ..Default::default() }),
+            serializable: self.serializable,
+            page_size: u32::try_from(limit).unwrap_or(u32::MAX),
+            ..Default::default()
+        };
+        Encoded { method: Method::StoreRead, frame: frame(&request), key: at, pairs: Some(limit) }
+    }
+
+    fn range_at(&self, at: u64, limit: u64, revision: i64) -> Encoded {
+        let range_end = if limit == 1 { Bytes::new() } else { self.keys.key(self.keys.count) };
+        let request = RangeRequest {
+            key: self.keys.key(at),
+            range_end,
+            limit: i64::try_from(limit).unwrap_or(i64::MAX),
+            revision,
+            serializable: self.serializable,
+            ..RangeRequest::default()
+        };
+        Encoded { method: Method::Range, frame: frame(&request), key: at, pairs: Some(limit) }
     }
 
     fn range(&self, at: u64, width: u64) -> Encoded {
@@ -368,6 +425,28 @@ mod tests {
         assert_eq!((request.key, request.range_end, request.serializable), ("k/0000".into(), "k/0010".into(), true));
         assert_eq!(encoded.pairs, Some(10));
         assert_eq!(encoded.frame[..5], [0, 0, 0, 0, u8::try_from(encoded.frame.len() - 5).unwrap()]);
+    }
+
+    #[test]
+    fn both_apis_read_the_same_keys() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut frame = |limit, moment| {
+            let work = workload(Kind::Past { limit, moment }, 10, true);
+            let encoded = work.next(3, Instant::now(), &mut random);
+            (encoded.pairs, encoded.frame.slice(5..))
+        };
+        for (limit, target, key, end) in
+            [(1, "/kv/k/0003?children=false", "k/0003", ""), (5, "/kv/k", "k/0000", "k/0010")]
+        {
+            let (pairs, read) = frame(limit, Moment::Index(7));
+            let read = store::ReadRequest::decode(read).unwrap();
+            let point = read.at.unwrap().point;
+            assert_eq!((&read.targets[0][..], point), (target, Some(store::point::Point::Index(7))));
+            let (other_pairs, range) = frame(limit, Moment::Revision(7));
+            let range = RangeRequest::decode(range).unwrap();
+            assert_eq!((&range.key[..], &range.range_end[..], range.revision), (key.as_bytes(), end.as_bytes(), 7));
+            assert_eq!((pairs, other_pairs, range.limit), (Some(limit), Some(limit), i64::try_from(limit).unwrap()));
+        }
     }
 
     #[test]
