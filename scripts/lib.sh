@@ -44,6 +44,7 @@ fi
 #   290, 300   compare-tls: plain text and TLS
 #   310, 320   compare-auth: without and with authentication
 #   330        profile
+#   340, 350   compare-programs: the other program and this one
 #
 # membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.
 NODES=(1 2 3)
