@@ -161,9 +161,6 @@ fn of_operation(operation: u32, error: impl Into<OperationError>) -> CommitError
     }
 }
 
-/// The refusal of a principal that lacks a right.
-const DENIED: NodeError = NodeError::Refused(Refusal::Auth(AuthRefusal::PermissionDenied));
-
 impl Node {
     /// Commits operations of any faces in one log entry: all or none. A repetition of an earlier
     /// commit, with the same idempotency key and content, changes nothing and returns the earlier
@@ -302,7 +299,7 @@ impl Node {
             };
             let Err(error) = judged else { continue };
             match of_operation(number, error) {
-                CommitError::Node(DENIED) => return Err(CommitError::Denied(CommitPart::Operation(number))),
+                CommitError::Node(NodeError::DENIED) => return Err(CommitError::Denied(CommitPart::Operation(number))),
                 error @ CommitError::Node(NodeError::Refused(Refusal::Auth(_))) => return Err(error),
                 error => {
                     first.get_or_insert(error);
@@ -315,7 +312,7 @@ impl Node {
     /// Names the first part of a denied commit that would be denied alone, other than operations on
     /// resources. Returns `error` unchanged if it is no denial, or if no part is denied any more.
     fn name_denied(&self, ctx: &RequestContext, asked: &Commit, error: NodeError) -> CommitError {
-        if error != DENIED {
+        if error != NodeError::DENIED {
             return error.into();
         }
         let is_denied = |(_, alone): &(CommitPart, Commit)| {

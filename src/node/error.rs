@@ -137,6 +137,9 @@ pub enum NodeErrorKind {
 }
 
 impl NodeError {
+    /// The refusal of a principal that lacks a right.
+    pub(crate) const DENIED: Self = Self::Refused(Refusal::Auth(AuthRefusal::PermissionDenied));
+
     /// The class of the error. Every error has exactly one.
     pub fn kind(&self) -> NodeErrorKind {
         match self {

@@ -7,8 +7,11 @@ use tonic::{Code, Status};
 
 use super::request::Invalid;
 use headwater_api_shared::errors::{self, InvalidMetadata};
+use headwater_api_shared::etcd_texts;
 use headwater_api_shared::stream::StreamEnd;
+use headwater_api_shared::target::path_of;
 use headwater_node::{CloseReason, NodeError, NodeErrorKind, StoreError};
+use headwater_types::{AuthRefusal, Refusal};
 
 /// A failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +56,7 @@ impl From<Failure> for Status {
             Failure::Store(error) => {
                 let code = match &error {
                     StoreError::Node(error) => node(error),
+                    StoreError::Denied(_) => Code::PermissionDenied,
                     StoreError::Future { .. } => Code::OutOfRange,
                     StoreError::Reversed { .. } => Code::InvalidArgument,
                     StoreError::Compacted { .. }
@@ -60,7 +64,14 @@ impl From<Failure> for Status {
                     | StoreError::TooFar { .. }
                     | StoreError::MemberCompacted { .. } => Code::FailedPrecondition,
                 };
-                Self::new(code, error.to_string())
+                let text = match &error {
+                    StoreError::Denied(target) => {
+                        let (_, text) = etcd_texts::refusal(&Refusal::Auth(AuthRefusal::PermissionDenied));
+                        format!("{}: {text}", path_of(target.space, &target.name))
+                    }
+                    error => error.to_string(),
+                };
+                Self::new(code, text)
             }
         }
     }
@@ -98,6 +109,7 @@ pub(super) fn stream_failed(error: StoreError) -> StreamEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_node::{Depth, EntitySpace, StoreTarget};
     use headwater_types::LogIndex;
 
     #[test]
@@ -126,6 +138,15 @@ mod tests {
                 Failure::Store(StoreError::Reversed { from: LogIndex(2), to: LogIndex(1) }),
                 Code::InvalidArgument,
                 "from index 2 to index 1",
+            ),
+            (
+                Failure::Store(StoreError::Denied(StoreTarget {
+                    space: EntitySpace::Kv,
+                    name: "app/a".to_owned(),
+                    depth: Depth::Itself,
+                })),
+                Code::PermissionDenied,
+                "/kv/app/a: etcdserver: permission denied",
             ),
             (NodeError::NoLeader.into(), Code::Unavailable, "no leader"),
             (NodeError::Timeout.into(), Code::DeadlineExceeded, "timed out"),

@@ -66,10 +66,10 @@ impl ReadAnswer {
             start.clear();
             encode_key(ENTITIES, WireType::LengthDelimited, &mut start);
             encode_varint(length as u64, &mut start);
+            encode_bytes(PATH, path.as_bytes(), &mut start);
             if index != 0 {
                 uint64::encode(INDEX, &index, &mut start);
             }
-            encode_bytes(PATH, path.as_bytes(), &mut start);
             encode_key(DATA, WireType::LengthDelimited, &mut start);
             encode_varint(data_len as u64, &mut start);
             data.encode(&mut start, to);

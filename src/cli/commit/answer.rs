@@ -46,7 +46,13 @@ fn resource(written: Option<&pbresource::Resource>) -> String {
 /// fields of the operation's answer.
 pub(crate) fn as_json(done: &pb::CommitResponse) -> Value {
     let results: Vec<Value> = done.results.iter().map(result_json).collect();
-    json!({"index": done.index, "revision": done.revision, "done_before": done.done_before, "results": results})
+    json!({
+        "index": done.index,
+        "epoch": done.epoch,
+        "revision": done.revision,
+        "done_before": done.done_before,
+        "results": results,
+    })
 }
 
 fn result_json(result: &pb::OperationResult) -> Value {

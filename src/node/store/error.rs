@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::StoreTarget;
 use crate::NodeError;
 use headwater_types::LogIndex;
 
@@ -11,6 +12,9 @@ pub enum StoreError {
     /// Any error that is not about a point of history, for example of admission.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// The principal may not read a target, which is given.
+    #[error("permission denied for {:?} in the space {:?}", .0.name, .0.space)]
+    Denied(StoreTarget),
     /// The index is newer than everything in the store.
     #[error("index {index} is in the future: the newest index of the store is {newest}")]
     Future {

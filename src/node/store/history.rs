@@ -187,8 +187,7 @@ impl Store<'_> {
     pub async fn history(self, ctx: &RequestContext, query: HistoryQuery) -> Result<HistoryReader, StoreError> {
         let node = self.node;
         node.ready_to_read(ctx, query.consistency).await?;
-        let wanted = Wanted::of(&query.targets);
-        wanted.permit(node, ctx)?;
+        let wanted = Wanted::permitted(node, ctx, &query.targets)?;
         let watching = query.is_live.then(|| node.follow().begin_watching(ctx)).transpose()?;
         let HistoryQuery { targets, after, through, is_backward, is_live, faces, limit, names_only, .. } = query;
         for point in [after, through] {

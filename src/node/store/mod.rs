@@ -95,6 +95,23 @@ impl Wanted {
         Self { intervals: targets.iter().flat_map(StoreTarget::wanted).collect() }
     }
 
+    /// What `targets` want, if the principal may read all of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`permit`](Self::permit), but [`StoreError::Denied`] names the first target that would be
+    /// denied alone.
+    fn permitted(node: &Node, ctx: &RequestContext, targets: &[StoreTarget]) -> Result<Self, StoreError> {
+        let wanted = Self::of(targets);
+        let Err(error) = wanted.permit(node, ctx) else { return Ok(wanted) };
+        let is_denied = |target: &&StoreTarget| {
+            let alone = Self::of(std::slice::from_ref(*target));
+            error == NodeError::DENIED && alone.permit(node, ctx) == Err(NodeError::DENIED)
+        };
+        let denied = targets.iter().find(is_denied).cloned();
+        Err(denied.map_or_else(|| error.into(), StoreError::Denied))
+    }
+
     /// Checks that the principal may read all of the intervals.
     ///
     /// # Errors
@@ -200,7 +217,7 @@ impl Store<'_> {
     ) -> Result<StoreRead, StoreError> {
         self.node.ready_to_read(ctx, consistency).await?;
         // Before anything is looked up, so that the answer does not depend on what exists.
-        Wanted::of(&query.targets).permit(self.node, ctx)?;
+        Wanted::permitted(self.node, ctx, &query.targets)?;
         let at = match &query.page {
             Some(page) => Some(Point::Index(crate::Position { index: page.at, epoch: Some(page.epoch) })),
             None => query.at,

@@ -89,6 +89,7 @@ async fn everything_changes_at_one_index(member: Member<'_>, name: &str) {
     };
     let done = member.commit(request).await.unwrap();
     assert!(done.index > before && done.revision > 0 && !done.done_before);
+    assert_eq!(done.epoch.len(), 16, "{done:?}");
     let results: Vec<_> = done.results.iter().map(|it| it.result.clone().expect("a result")).collect();
     let [Done::Put(_), Done::GrantLease(granted), Done::Register(_), Done::WriteResource(written), rest @ ..] =
         &results[..]

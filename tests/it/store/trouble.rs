@@ -114,11 +114,23 @@ async fn the_history_asks_for_rights_and_names_authors() {
     let denied = |result: Result<_, tonic::Status>| result.map(drop).map_err(|status| status.code());
     assert_eq!(denied(client.read(read("/kv/u/a?children=false")).await), Err(Code::Unauthenticated));
     assert_eq!(denied(client.read(auth::by(&reader, read("/kv/u/a?children=false"))).await), Ok(()));
-    for target in ["/kv/u/a", "/kv/secret?children=false", "/kv", "/?recursive=true", "/leases", "/nodes"] {
-        let refused = denied(client.read(auth::by(&reader, read(target))).await);
-        assert_eq!(refused, Err(Code::PermissionDenied), "{target}");
-        let refused = client.history(auth::by(&reader, of(target))).await.map(drop).map_err(|status| status.code());
-        assert_eq!(refused, Err(Code::PermissionDenied), "{target}");
+    for (target, named) in [
+        ("/kv/u/a", "/kv/u/a"),
+        ("/kv/secret?children=false", "/kv/secret"),
+        ("/kv", "/kv"),
+        ("/?recursive=true", "/kv"),
+        ("/leases", "/leases"),
+        ("/nodes", "/nodes"),
+    ] {
+        // The target that lacks the right is named, also beside one that has it.
+        let targets = vec!["/kv/u/a?children=false".to_owned(), target.to_owned()];
+        let request = pb::ReadRequest { targets: targets.clone(), ..Default::default() };
+        let refused = client.read(auth::by(&reader, request)).await.unwrap_err();
+        let wanted = (Code::PermissionDenied, format!("{named}: etcdserver: permission denied"));
+        assert_eq!((refused.code(), refused.message()), (wanted.0, &wanted.1[..]), "{target}");
+        let request = pb::HistoryRequest { targets, ..Default::default() };
+        let refused = client.history(auth::by(&reader, request)).await.map(drop).unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (wanted.0, &wanted.1[..]), "{target}");
     }
     let mut stream = client.history(auth::by(&reader, of("/kv/u/a?children=false"))).await.unwrap().into_inner();
     let first = within("a message", stream.message()).await.unwrap().unwrap();

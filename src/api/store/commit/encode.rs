@@ -1,9 +1,11 @@
 //! The answer of a commit.
 
+use headwater_api_shared::context::write_epoch_text;
 use headwater_api_shared::key_value::key_value;
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::operation::Operation;
 use headwater_proto::pb::{etcdserverpb, pbresource};
+use headwater_types::StoreEpoch;
 use headwater_types::commit::{CommitDone, CommitResult};
 use headwater_types::resource::ResourceDeletion;
 
@@ -26,14 +28,15 @@ pub(super) fn kinds(request: &pb::CommitRequest) -> Vec<Kind> {
 }
 
 /// The answer to a commit. `kinds` are those of its operations, in order: they choose the message
-/// of each result.
-pub(super) fn response(done: CommitDone, kinds: &[Kind]) -> pb::CommitResponse {
+/// of each result. `epoch` is the lineage of the index, if the node knows it.
+pub(super) fn response(done: CommitDone, kinds: &[Kind], epoch: Option<StoreEpoch>) -> pb::CommitResponse {
     let results = done.results.into_iter().enumerate();
     pb::CommitResponse {
         index: done.index.get(),
         revision: done.revision.get(),
         done_before: done.is_repeated,
         results: results.map(|(number, it)| result(it, kinds.get(number).copied().unwrap_or(Kind::Other))).collect(),
+        epoch: epoch.map(write_epoch_text).unwrap_or_default(),
     }
 }
 
