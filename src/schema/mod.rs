@@ -16,11 +16,12 @@ mod error;
 mod rules;
 
 use prost::Message;
-use prost_reflect::{DynamicMessage, MessageDescriptor};
+use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 
 pub use data::JsonData;
 pub use error::{SchemaError, Violation};
 
+use headwater_types::limits::TYPE_ANY_DEPTH_MAX;
 use headwater_types::resource::{Any, Resource, ResourceType, check_group, check_group_version, check_kind};
 use rules::Rules;
 
@@ -87,10 +88,42 @@ impl TypeSchema {
 
     fn decode(&self, data: &Any) -> Result<DynamicMessage, Violation> {
         let message = self.check_kind(data)?;
-        DynamicMessage::decode(message.clone(), data.value.clone())
-            .map_err(|error| Violation::Malformed { message: message.full_name().to_owned(), why: error.to_string() })
+        let malformed = |why: String| Violation::Malformed { message: message.full_name().to_owned(), why };
+        let decoded = DynamicMessage::decode(message.clone(), data.value.clone());
+        let decoded = decoded.map_err(|error| malformed(error.to_string()))?;
+        if !any_depth_is_at_most(&decoded, TYPE_ANY_DEPTH_MAX) {
+            return Err(malformed(format!("more than {TYPE_ANY_DEPTH_MAX} google.protobuf.Any are in one another")));
+        }
+        Ok(decoded)
     }
 }
+
+/// Whether at most `most` messages `google.protobuf.Any` are in one another. The library that
+/// writes data as JSON follows them without a limit.
+fn any_depth_is_at_most(message: &DynamicMessage, most: usize) -> bool {
+    if message.descriptor().full_name() != ANY {
+        return message.fields().all(|(_, value)| value_any_depth_is_at_most(value, most));
+    }
+    let Some(most) = most.checked_sub(1) else { return false };
+    let Ok(any) = message.transcode_to::<prost_types::Any>() else { return true };
+    let name = any.type_url.rsplit('/').next().unwrap_or_default();
+    let known = message.descriptor().parent_pool().get_message_by_name(name);
+    // The library does not follow what it does not know, or cannot decode.
+    let inner = known.and_then(|known| DynamicMessage::decode(known, &any.value[..]).ok());
+    inner.is_none_or(|inner| any_depth_is_at_most(&inner, most))
+}
+
+fn value_any_depth_is_at_most(value: &Value, most: usize) -> bool {
+    match value {
+        Value::Message(message) => any_depth_is_at_most(message, most),
+        Value::List(values) => values.iter().all(|value| value_any_depth_is_at_most(value, most)),
+        Value::Map(entries) => entries.values().all(|value| value_any_depth_is_at_most(value, most)),
+        _ => true,
+    }
+}
+
+/// The full name of the message that contains a message of any type.
+const ANY: &str = "google.protobuf.Any";
 
 /// Longest part of the input that an error quotes, characters.
 const SHOWN_MAX: usize = 200;

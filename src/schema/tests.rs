@@ -381,6 +381,38 @@ fn data_nested_too_deep_is_refused_and_not_followed() {
     assert!(matches!(complete(&schema, &deep), Err(Violation::Malformed { .. })));
 }
 
+#[test]
+fn messages_of_any_type_are_not_followed_without_a_limit() {
+    let proto = r#"
+        syntax = "proto3";
+        package demo.v2;
+        import "google/protobuf/any.proto";
+        message Artist { repeated google.protobuf.Any any = 1; }
+    "#;
+    let registration = ResourceType { descriptor_set: descriptors(proto, true).into(), ..registration(&[], "") };
+    let schema = TypeSchema::compile(&registration).unwrap();
+    let nested = |count: usize| {
+        let any = |name: &str, value: Vec<u8>| prost_types::Any { type_url: format!("x/{name}"), value };
+        let inner = (1..count).fold(any("demo.v2.Artist", Vec::new()), |inner, _| {
+            any("google.protobuf.Any", prost::Message::encode_to_vec(&inner))
+        });
+        let mut value = Vec::new();
+        prost::encoding::message::encode(1, &inner, &mut value);
+        Any { type_url: "type.googleapis.com/demo.v2.Artist".into(), value: value.into() }
+    };
+    let most = nested(limits::TYPE_ANY_DEPTH_MAX);
+    assert_eq!(complete(&schema, &most), Ok(()));
+    assert_eq!(to_json(&schema, &most)["any"][0]["@type"], "x/google.protobuf.Any");
+    for count in [limits::TYPE_ANY_DEPTH_MAX + 1, 3_000] {
+        let refused = complete(&schema, &nested(count)).unwrap_err();
+        assert!(
+            matches!(&refused, Violation::Malformed { why, .. } if why.contains("google.protobuf.Any")),
+            "{refused}"
+        );
+        assert!(schema.data_as_json(&nested(count)).is_err());
+    }
+}
+
 /// Time limit of each case, generous for a busy machine. Without the budget each case takes minutes
 /// at least.
 const SOON: Duration = Duration::from_secs(60);
