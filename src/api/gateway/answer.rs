@@ -1,6 +1,7 @@
 //! Writes the answers of routes. Only those that contain messages of any type
 //! (`google.protobuf.Any`) need the types of resources that were registered at run time, which the
-//! node knows. A message of an unknown type is written as its bytes in base64, in the field `value`.
+//! node knows. A message of an unknown type is written as its bytes in base64, in the field
+//! `value`.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Reads JSON requests in the form of etcd's gateway: names as in the proto or in camel case, bytes
-//! as base64, 64-bit integers as strings. Unknown fields are ignored, as etcd's gateway does. Messages of [`OWN_PACKAGE`] with unknown
-//! fields are refused: a commit whose condition is misspelt must not be made without it.
+//! as base64, 64-bit integers as strings. Unknown fields are ignored, as etcd's gateway does.
+//! Messages of [`OWN_PACKAGE`] with unknown fields are refused: a commit whose condition is
+//! misspelt must not be made without it.
 
 use bytes::Bytes;
 use prost::Message;

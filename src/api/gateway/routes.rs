@@ -26,8 +26,8 @@ pub(super) struct Route {
     pub(super) has_resources: bool,
 }
 
-/// The routes of all annotated methods of `pool` for which `serves` is true, by HTTP path. `serves` gets the
-/// gRPC path.
+/// The routes of all annotated methods of `pool` for which `serves` is true, by HTTP path. `serves`
+/// gets the gRPC path.
 pub(super) fn routes(pool: &DescriptorPool, serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route>> {
     let mut routes = HashMap::new();
     for method in pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()) {

@@ -1,7 +1,8 @@
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use prost_reflect::{Cardinality, DescriptorPool, FieldDescriptor, MapKey};
+use prost::encoding::{encode_key, encode_varint};
+use prost_reflect::{Cardinality, DescriptorPool, FieldDescriptor, MapKey, ReflectMessage};
 use serde_json::{Value, json};
 
 use super::super::answer::{ANY, RESOURCE};
@@ -171,8 +172,8 @@ fn filled(descriptor: &prost_reflect::MessageDescriptor, choices: &mut Choices<'
     message
 }
 
-fn as_the_library_writes(message: &DynamicMessage) -> Value {
-    message.serialize_with_options(serde_json::value::Serializer, &WRITE).unwrap()
+fn as_the_library_writes(message: &DynamicMessage) -> Result<Value, serde_json::Error> {
+    message.serialize_with_options(serde_json::value::Serializer, &WRITE)
 }
 
 proptest! {
@@ -183,45 +184,183 @@ proptest! {
         at in any::<prop::sample::Index>(),
         bytes in prop::collection::vec(any::<u8>(), 0..300),
     ) {
-        let public: Vec<_> = POOL
-            .all_messages()
-            .filter(|message| !message.package_name().starts_with("google.") && !message.is_map_entry())
-            .collect();
-        let descriptor = at.get(&public);
+        let descriptor = at.get(&OWN_MESSAGES[..]);
         let message = filled(descriptor, &mut Choices(&bytes), 0);
-        let text = text_of(descriptor.full_name(), &message.encode_to_vec()).unwrap();
-        let ours: Value = serde_json::from_str(&text).unwrap();
-        prop_assert_eq!(ours, as_the_library_writes(&message), "{}", descriptor.full_name());
-        // Another encoding of the same message: fields backwards, and one of them twice.
-        let mut backwards = Vec::new();
-        let fields: Vec<_> = message.fields().map(|(field, value)| (field, value.clone())).collect();
-        for (field, value) in fields.iter().rev().chain(fields.iter().rev().take(1)) {
-            let mut part = DynamicMessage::new(descriptor.clone());
-            part.set_field(field, value.clone());
-            backwards.extend(part.encode_to_vec());
-        }
-        let read = DynamicMessage::decode(descriptor.clone(), &backwards[..]).unwrap();
-        prop_assert_eq!(value_of(descriptor.full_name(), &backwards), as_the_library_writes(&read));
+        let ours = value_of(descriptor.full_name(), &message.encode_to_vec());
+        prop_assert_eq!(ours, as_the_library_writes(&message).unwrap(), "{}", descriptor.full_name());
     }
 
     #[test]
-    fn hostile_bytes_are_written_or_refused(
+    fn other_encodings_are_read_as_the_library_reads_them(
         at in any::<prop::sample::Index>(),
-        bytes in prop::collection::vec(any::<u8>(), 0..100),
+        bytes in prop::collection::vec(any::<u8>(), 0..600),
     ) {
-        let all: Vec<_> = POOL.all_messages().collect();
-        let descriptor = at.get(&all);
-        let text = text_of(descriptor.full_name(), &bytes);
-        let is_known = DynamicMessage::decode(descriptor.clone(), &bytes[..]).is_ok();
-        if let Ok(text) = &text {
-            prop_assert!(serde_json::from_str::<Value>(text).is_ok(), "{}", text);
-        }
-        prop_assert!(is_known || text.is_err(), "{:?}", text);
-        // Whatever it is, an `Any` with it can be written.
-        let any = prost_types::Any { type_url: format!("x/{}", descriptor.full_name()), value: bytes };
-        let text = text_of(ANY, &any.encode_to_vec()).unwrap();
-        prop_assert_eq!(&serde_json::from_str::<Value>(&text).unwrap()["@type"], &any.type_url);
+        let descriptor = at.get(&OWN_MESSAGES[..]);
+        let mut choices = Choices(&bytes);
+        let message = filled(descriptor, &mut choices, 0);
+        let encoded = scrambled(&message, &mut choices).concat();
+        let read = DynamicMessage::decode(descriptor.clone(), &encoded[..]).unwrap();
+        let ours = value_of(descriptor.full_name(), &encoded);
+        prop_assert_eq!(ours, as_the_library_writes(&read).unwrap(), "{}", descriptor.full_name());
     }
+
+    #[test]
+    fn broken_encodings_are_refused_where_the_library_refuses_them(
+        at in any::<prop::sample::Index>(),
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        position in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let descriptor = at.get(&OWN_MESSAGES[..]);
+        let mut encoded = filled(descriptor, &mut Choices(&bytes), 0).encode_to_vec();
+        encoded.push(byte);
+        let position = position.index(encoded.len());
+        encoded[position] = byte;
+        encoded.truncate(position + usize::from(byte));
+        let known = DynamicMessage::decode(descriptor.clone(), &encoded[..]);
+        // The library does not write an `Any` of an unknown type.
+        let is_malformed = known.is_err();
+        let known = known.ok().and_then(|message| as_the_library_writes(&message).ok());
+        match (text_of(descriptor.full_name(), &encoded), known) {
+            (Ok(text), Some(known)) => {
+                prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), known, "{:?}", encoded);
+            }
+            (Ok(text), None) => prop_assert!(!is_malformed, "{:?} is refused by the library: {}", encoded, text),
+            (Err(problem), known) => prop_assert_eq!(known, None, "{:?}: {:?}", encoded, problem),
+        }
+        // Whatever it is, an `Any` with it can be written.
+        let any = prost_types::Any { type_url: format!("x/{}", descriptor.full_name()), value: encoded };
+        let written = value_of(ANY, &any.encode_to_vec());
+        prop_assert_eq!(&written["@type"], &any.type_url);
+    }
+}
+
+/// The messages of this program's own protos.
+static OWN_MESSAGES: LazyLock<Vec<prost_reflect::MessageDescriptor>> = LazyLock::new(|| {
+    let is_own = |message: &prost_reflect::MessageDescriptor| {
+        !message.package_name().starts_with("google.") && !message.is_map_entry()
+    };
+    POOL.all_messages().filter(is_own).collect()
+});
+
+/// Parts of another encoding of `message`: fields in any order, some in two parts, some twice, with
+/// unknown fields between.
+fn scrambled(message: &DynamicMessage, choices: &mut Choices<'_>) -> Vec<Vec<u8>> {
+    use prost_reflect::Value as Field;
+    let alone = |field: &FieldDescriptor, value: Field| {
+        let mut part = DynamicMessage::new(message.descriptor());
+        part.set_field(field, value);
+        part.encode_to_vec()
+    };
+    let within = |field: &FieldDescriptor, bytes: &[u8]| {
+        let mut part = Vec::new();
+        encode_key(field.number(), WireType::LengthDelimited, &mut part);
+        encode_varint(bytes.len() as u64, &mut part);
+        part.extend(bytes);
+        part
+    };
+    let mut parts = Vec::new();
+    for (field, value) in message.fields() {
+        match value {
+            Field::Message(inner) => {
+                let inner = scrambled(inner, choices);
+                let (one, other) = inner.split_at(usize::from(choices.byte()) % (inner.len() + 1));
+                parts.extend([within(&field, &one.concat()), within(&field, &other.concat())]);
+            }
+            Field::List(values) => parts.extend(values.iter().map(|value| match value {
+                Field::Message(inner) => within(&field, &scrambled(inner, choices).concat()),
+                value => alone(&field, Field::List(vec![value.clone()])),
+            })),
+            Field::Map(entries) => {
+                let entry = |(key, value): (&MapKey, &Field)| {
+                    alone(&field, Field::Map([(key.clone(), value.clone())].into_iter().collect()))
+                };
+                parts.extend(entries.iter().map(entry));
+                parts.extend(entries.iter().take(usize::from(choices.byte() % 2)).map(entry));
+            }
+            value => parts.extend(vec![alone(&field, value.clone()); 1 + usize::from(choices.byte() % 2)]),
+        }
+        if choices.byte().is_multiple_of(4) {
+            // An unknown field.
+            parts.push(vec![0xa0, 0x9c, 0x3f, 7]);
+        }
+    }
+    for at in 0..parts.len() {
+        let other = usize::from(choices.byte()) % parts.len();
+        parts.swap(at, other);
+    }
+    parts
+}
+
+/// A field with a length.
+fn part(number: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut part = Vec::new();
+    encode_key(number, WireType::LengthDelimited, &mut part);
+    encode_varint(bytes.len() as u64, &mut part);
+    part.extend(bytes);
+    part
+}
+
+#[test]
+fn later_fields_replace_earlier_ones() {
+    let metadata = |entry: &[Vec<u8>]| part(5, &entry.concat());
+    let status = |observed: &[u8]| part(2, observed);
+    for (name, bytes, wanted) in [
+        // Two members of a oneof.
+        (
+            "etcdserverpb.RequestOp",
+            [part(1, &part(1, b"a")), part(2, &part(1, b"b"))].concat(),
+            json!({"request_put": {"key": "Yg=="}}),
+        ),
+        // A key of a map again, and the value of an entry twice.
+        (
+            RESOURCE,
+            [metadata(&[part(1, b"k"), part(2, b"1")]), metadata(&[part(1, b"k"), part(2, b"2")])].concat(),
+            json!({"metadata": {"k": "2"}}),
+        ),
+        (RESOURCE, metadata(&[part(1, b"k"), part(2, b"1"), part(2, b"2")]), json!({"metadata": {"k": "2"}})),
+        // The value of an entry in two parts.
+        (
+            RESOURCE,
+            part(6, &[part(1, b"c"), status(&part(1, b"g")), status(&part(2, &part(1, b"t")))].concat()),
+            json!({"status": {"c": {"observed_generation": "g", "conditions": [{"type": "t"}]}}}),
+        ),
+        // Zero, in more bits than the field has.
+        ("headwater.v1.EntityChange", vec![0x10, 0x80, 0x80, 0x80, 0x80, 0x10], json!({})),
+    ] {
+        let known = DynamicMessage::decode(POOL.get_message_by_name(name).unwrap(), &bytes[..]).unwrap();
+        assert_eq!(as_the_library_writes(&known).unwrap(), wanted);
+        assert_eq!(value_of(name, &bytes), wanted);
+    }
+}
+
+/// An encoded `Any`.
+fn any_of(name: &str, value: &[u8]) -> Vec<u8> {
+    [part(1, format!("/{name}").as_bytes()), part(2, value)].concat()
+}
+
+#[test]
+fn the_cost_of_hostile_bytes_is_bounded() {
+    // Each level would double the work if it were written before its order is known.
+    let mut entity = Vec::new();
+    for _ in 0..60 {
+        let data = part(2, &any_of("headwater.v1.Entity", &entity));
+        entity = [part(1, b"a"), data, part(1, b"b")].concat();
+    }
+    let text = text_of("headwater.v1.Entity", &entity).unwrap();
+    assert_eq!(text.matches("\"path\":\"b\"").count(), DEPTH_MAX / 2 + 1, "{text}");
+    // More levels than the stack has room for are left as bytes.
+    let mut any = any_of("headwater.v1.Entity", b"");
+    for _ in 0..3_000 {
+        any = any_of(ANY, &any);
+    }
+    let written = value_of(ANY, &any);
+    assert_eq!(written["value"]["value"]["@type"], "/google.protobuf.Any");
+    // Every key is compared with all others.
+    let entry = |number: u32| part(5, &[part(1, format!("{number}").as_bytes()), part(2, b"v")].concat());
+    let many: Vec<u8> = (0..150_000).rev().flat_map(entry).collect();
+    let written = value_of(RESOURCE, &many);
+    assert_eq!(written["metadata"].as_object().unwrap().len(), 150_000);
 }
 
 #[test]
@@ -231,14 +370,20 @@ fn the_data_of_a_resource_has_its_number() {
 }
 
 #[test]
-fn messages_in_messages_without_end_are_refused() {
-    let mut bytes = pb::TxnRequest::default().encode_to_vec();
-    for _ in 0..DEPTH_MAX {
-        let inner = pb::RequestOp::default();
-        let mut op = inner.encode_to_vec();
-        prost::encoding::bytes::encode(4, &bytes, &mut op);
-        bytes.clear();
-        prost::encoding::bytes::encode(2, &op, &mut bytes);
-    }
-    assert_eq!(text_of("etcdserverpb.TxnRequest", &bytes), Err(Problem::Malformed));
+fn messages_have_a_limit_of_levels() {
+    // Two levels each: the transaction, and the operation in which it is.
+    let nested = |count: usize| (0..count).fold(Vec::new(), |inner, _| part(2, &part(4, &inner)));
+    let (most, more) = (nested(DEPTH_MAX / 2), nested(DEPTH_MAX / 2 + 1));
+    let transaction = POOL.get_message_by_name("etcdserverpb.TxnRequest").unwrap();
+    let known = DynamicMessage::decode(transaction.clone(), &most[..]).unwrap();
+    // As texts: the reader of JSON has a lower limit.
+    let mut text = Vec::new();
+    known.serialize_with_options(&mut serde_json::Serializer::new(&mut text), &WRITE).unwrap();
+    assert_eq!(text_of("etcdserverpb.TxnRequest", &most).unwrap().as_bytes(), text);
+    assert!(DynamicMessage::decode(transaction, &more[..]).is_err());
+    assert_eq!(text_of("etcdserverpb.TxnRequest", &more), Err(Problem::Malformed));
+    // Also where it is looked through first.
+    let again = |bytes: &[u8]| [part(2, b""), part(1, b""), bytes.to_vec()].concat();
+    assert!(text_of("etcdserverpb.TxnRequest", &again(&most)).is_ok());
+    assert_eq!(text_of("etcdserverpb.TxnRequest", &again(&more)), Err(Problem::Malformed));
 }
