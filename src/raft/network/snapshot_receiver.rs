@@ -28,8 +28,10 @@ use headwater_proto::pb::peer::snapshot_answer::Answer;
 use headwater_proto::pb::peer::snapshot_message::Message;
 use headwater_types::{NodeId, Version};
 
-/// Silence of the sender after which the transfer ends.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Silence of the sender after which the transfer ends, and can begin anew. Enough for a chunk by a
+/// line of 600 kbit/s. If a message is lost on the way, this side waits for the sender, and the
+/// sender for this side, so this is how long the loss delays a member.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Most files in one offer: far above what a state directory ever holds.
 const FILES_MAX: usize = 1_000_000;
 
