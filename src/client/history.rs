@@ -11,7 +11,7 @@ use std::time::Duration;
 use tonic::{Status, Streaming};
 
 use super::backoff::StreamFailures;
-use super::endpoints::{CallError, Endpoints, Repeat};
+use super::endpoints::{CallError, Endpoints, FailedAttempt, Failure, Repeat};
 use super::verdict::is_final_for_streams;
 use headwater_proto::pb::headwater_v1 as pb;
 
@@ -67,6 +67,7 @@ impl Store {
             request,
             stream: None,
             failures: StreamFailures::default(),
+            tried: Vec::new(),
             was_answered: false,
             yielded: 0,
             skipped: 0,
@@ -83,6 +84,8 @@ pub struct History {
     is_limited: bool,
     stream: Option<Streaming<pb::HistoryResponse>>,
     failures: StreamFailures,
+    /// The last failure at each endpoint since a message came, in the order of the attempts.
+    tried: Vec<FailedAttempt>,
     was_answered: bool,
     /// Number of changes that were yielded of a command that continues; 0 between commands.
     yielded: usize,
@@ -96,11 +99,11 @@ impl History {
     ///
     /// # Errors
     ///
-    /// A status with which every endpoint would refuse the stream: the request is wrong, is not
-    /// permitted, or names a point that cannot be read. Also the last status after more than two
-    /// consecutive failures for each endpoint. A live stream that was answered before retries
-    /// instead.
-    pub async fn next(&mut self) -> Result<Option<pb::HistoryResponse>, Status> {
+    /// [`CallError::Refused`] for a status with which every endpoint would refuse the stream: the
+    /// request is wrong, is not permitted, or names a point that cannot be read.
+    /// [`CallError::Unreachable`] after more than two consecutive failures for each endpoint. A
+    /// live stream that was answered before retries instead.
+    pub async fn next(&mut self) -> Result<Option<pb::HistoryResponse>, CallError> {
         loop {
             if self.is_limited && self.request.limit == 0 {
                 return Ok(None);
@@ -112,6 +115,7 @@ impl History {
             match read {
                 Ok(Some(mut message)) => {
                     self.failures.reset();
+                    self.tried.clear();
                     self.was_answered = true;
                     if self.pass(&mut message) {
                         return Ok(Some(message));
@@ -161,20 +165,24 @@ impl History {
         Ok(self.stream.as_mut().expect("it was opened above"))
     }
 
-    /// Prepares the next attempt, at the next endpoint and after a pause. Returns `status` as the
-    /// error if there must be no further attempt.
-    async fn fail(&mut self, status: Status) -> Result<(), Status> {
+    /// Prepares the next attempt, at the next endpoint and after a pause. The error if there must
+    /// be no further attempt.
+    async fn fail(&mut self, status: Status) -> Result<(), CallError> {
         self.stream = None;
+        let number = self.endpoints.preferred();
+        let endpoint = self.endpoints.name(number).to_owned();
         if is_final(&status) {
-            return Err(status);
+            return Err(CallError::Refused { endpoint, status });
         }
+        self.tried.retain(|failed| failed.endpoint != endpoint);
+        self.tried.push(FailedAttempt { endpoint, failure: Failure::Status(status) });
         let pause = self.failures.add(rand::random());
         let endpoints = self.endpoints.names().count();
         let were_all_asked = usize::try_from(self.failures.count()).is_ok_and(|failures| failures > 2 * endpoints);
         if were_all_asked && !(self.was_answered && self.request.live) {
-            return Err(status);
+            return Err(CallError::Unreachable(std::mem::take(&mut self.tried)));
         }
-        self.endpoints.fail_over(self.endpoints.preferred());
+        self.endpoints.fail_over(number);
         tokio::time::sleep(pause).await;
         Ok(())
     }
@@ -191,7 +199,7 @@ mod tests {
     use super::*;
 
     fn history(request: pb::HistoryRequest) -> History {
-        Store::new(Endpoints::new(["127.0.0.1:1"]).unwrap(), Duration::from_secs(1)).history(request)
+        Store::new(Endpoints::new(["127.0.0.1:1", "127.0.0.1:3"]).unwrap(), Duration::from_secs(1)).history(request)
     }
 
     #[test]
@@ -231,7 +239,12 @@ mod tests {
     async fn a_stream_that_no_endpoint_answers_fails() {
         // Nothing listens there, and the attempts have no long pauses before the end.
         let mut history = history(pb::HistoryRequest { live: true, ..Default::default() });
-        assert_eq!(history.next().await.unwrap_err().code(), tonic::Code::Unavailable);
+        let Err(CallError::Unreachable(mut tried)) = history.next().await else { panic!("nobody answers") };
+        tried.sort_by(|one, other| one.endpoint.cmp(&other.endpoint));
+        assert_eq!(tried.iter().map(|failed| &failed.endpoint[..]).collect::<Vec<_>>(), ["127.0.0.1:1", "127.0.0.1:3"]);
+        for failed in tried {
+            assert_eq!(failed.failure.into_status().code(), tonic::Code::Unavailable);
+        }
     }
 
     #[test]

@@ -10,6 +10,9 @@ pub(crate) const WHEN_HELP: &str = "\
 WHEN is now, a log index (57 or #57), a time ago (10m, 1h30m, '5m ago'), or a date in UTC (2026-11-26, \
 2026-11-26T14:00, 2026-11-26T14:00:00Z).";
 
+/// A date this far in the future may come from a clock that is ahead of this one.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(300);
+
 /// A point of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
@@ -67,6 +70,7 @@ pub(super) fn parse_when(text: &str) -> Result<When, String> {
         };
     }
     match date(text) {
+        Some(time) if time > SystemTime::now() + CLOCK_DIFFERENCE => Err("that time is in the future".to_owned()),
         Some(time) => Ok(When::UnixMs(unix_ms(time))),
         None => Err("write now, a log index (57 or #57), a time ago (10m, '5m ago') or a date in UTC \
                      (2026-11-26, 2026-11-26T14:00, 2026-11-26T14:00:00Z)"
@@ -119,8 +123,20 @@ mod tests {
         ] {
             assert_eq!(parse_when(text), Ok(wanted), "{text}");
         }
-        for text in ["", "yesterday", "-5", "5", "10", "m ago", "#", "#x", "2026-13-01", "2026-11-26T1", "2026-11-2ä"]
-        {
+        for text in [
+            "",
+            "yesterday",
+            "-5",
+            "5",
+            "10",
+            "m ago",
+            "#",
+            "#x",
+            "2026-13-01",
+            "2026-11-26T1",
+            "2026-11-2ä",
+            "9999-01-01",
+        ] {
             assert_eq!(parse_when(text).is_ok(), text.parse::<u64>().is_ok(), "{text}");
         }
     }

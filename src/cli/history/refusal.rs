@@ -12,9 +12,12 @@ use headwater_client::CallError;
 /// The spaces, as the texts list them.
 const SPACES: &str = "/kv, /resources, /services, /nodes, /leases, /cluster";
 
-/// The error of a stream of changes that a server refused or ended.
-pub(super) fn stream_error(status: Status) -> CliError {
-    CliError::StreamRefused(Box::new(for_people(&status)))
+/// The error of a stream of changes.
+pub(super) fn stream_error(error: CallError) -> CliError {
+    match error {
+        CallError::Refused { status, .. } => CliError::StreamRefused(Box::new(for_people(&status))),
+        other @ (CallError::Indeterminate(_) | CallError::Unreachable(_)) => other.into(),
+    }
 }
 
 /// The error of a read.
@@ -59,7 +62,7 @@ fn text(text: &str) -> String {
     if text.starts_with("\"/\" alone names no entity") {
         return format!("\"/\" alone names no entity: add -r for everything, or name a space ({SPACES})");
     }
-    with_date(&text.replace("\"/\" lists the spaces", &format!("the spaces are {SPACES}")))
+    with_date(text)
 }
 
 /// Replaces `unix_ms 1795731318089` by a date that the flags with a point take.
@@ -81,8 +84,8 @@ mod tests {
     fn texts_of_the_api_are_told_with_flags_and_dates() {
         for (given, wanted) in [
             (
-                "targets[0]: target: there is no space \"nosuch\"; \"/\" lists the spaces",
-                "there is no space \"nosuch\"; the spaces are /kv, /resources, /services, /nodes, /leases, /cluster",
+                "targets[0]: target: there is no space \"nosuch\"; the spaces are /kv and /nodes",
+                "there is no space \"nosuch\"; the spaces are /kv and /nodes",
             ),
             (
                 "targets[0]: target: \"/\" alone names no entity; write \"/?recursive=true\" for everything, or name a space",
@@ -102,7 +105,10 @@ mod tests {
 
     #[test]
     fn an_interval_that_ends_before_it_begins_is_told_with_its_flags() {
-        let told = |status| interval_error(stream_error(status), "--from", "--to");
+        let told = |status| {
+            let error = CallError::Refused { endpoint: "127.0.0.1:2379".to_owned(), status };
+            interval_error(stream_error(error), "--from", "--to")
+        };
         let wrong = told(Status::invalid_argument(
             "the history from index 34 to index 30 is empty: \"from\" comes first in the direction of the request",
         ));

@@ -79,6 +79,11 @@ impl Style {
     }
 }
 
+/// Whether the entity exists only because of others below it.
+pub(super) fn is_directory(entity: &pb::Entity) -> bool {
+    entity.data.as_ref().is_some_and(|data| name(data) == "google.protobuf.Empty")
+}
+
 /// The state of an entity on one line. Empty without data, or if the data does not decode.
 pub(super) fn line(entity: &pb::Entity, types: &Types) -> String {
     let Some(data) = &entity.data else { return String::new() };
@@ -232,7 +237,10 @@ pub(super) fn print_change(
         Kind::Removed => ("-", Colour::Removed),
         Kind::Updated | Kind::Unknown => ("~", Colour::Updated),
     };
-    let reason = if change.expired { "  (its lease ended)" } else { "" };
+    let reason = match change.expired {
+        true => "  (its lease ended)".to_owned(),
+        false => lease_change(change),
+    };
     if style.is_patch {
         writeln!(out, "  {}", style.paint(colour, &format!("{sign} {}{reason}", change.path)))?;
         let state = |entity: &Option<pb::Entity>| entity.as_ref().map(|it| lines(it, types)).unwrap_or_default();
@@ -254,6 +262,20 @@ pub(super) fn print_change(
     };
     let text = format!("{sign} {}  {states}", style.cut(&change.path));
     Ok(writeln!(out, "  {}{reason}", style.paint(colour, text.trim_end()))?)
+}
+
+/// A note about the lease of a key, if the change gave it another one.
+fn lease_change(change: &pb::EntityChange) -> String {
+    let lease = |entity: &Option<pb::Entity>| {
+        let data = entity.as_ref()?.data.as_ref().filter(|data| name(data) == "mvccpb.KeyValue")?;
+        mvccpb::KeyValue::decode(&data.value[..]).ok().map(|kv| kv.lease)
+    };
+    let text = |id: i64| if id == 0 { "none".to_owned() } else { format!("{id:x}") };
+    match (lease(&change.before), lease(&change.after)) {
+        (Some(before), Some(after)) if before != after => format!("  (lease {} -> {})", text(before), text(after)),
+        (None, Some(lease)) if lease != 0 => format!("  (lease {})", text(lease)),
+        (_, _) => String::new(),
+    }
 }
 
 /// A command as JSON.
@@ -325,6 +347,32 @@ mod tests {
 
     fn update(before: &[u8], after: &[u8]) -> pb::EntityChange {
         pb::EntityChange { kind: 2, before: Some(key(before)), after: Some(key(after)), ..Default::default() }
+    }
+
+    #[test]
+    fn another_lease_is_a_change() {
+        let key = |lease| {
+            let kv = mvccpb::KeyValue { value: "v".into(), lease, ..Default::default() };
+            let type_url = "type.googleapis.com/mvccpb.KeyValue".to_owned();
+            let data = Some(prost_types::Any { type_url, value: kv.encode_to_vec() });
+            Some(pb::Entity { data, ..Default::default() })
+        };
+        for (before, after, wanted) in [
+            (key(0), key(0x4711), "  ~ /kv/a  v -> v  (lease none -> 4711)\n"),
+            (key(0x4711), key(0), "  ~ /kv/a  v -> v  (lease 4711 -> none)\n"),
+            (key(5), key(5), "  ~ /kv/a  v -> v\n"),
+            (None, key(5), "  + /kv/a  v  (lease 5)\n"),
+            (None, key(0), "  + /kv/a  v\n"),
+        ] {
+            let kind = if before.is_some() { Kind::Updated } else { Kind::Created };
+            let change = pb::EntityChange { kind: kind.into(), before, after, ..Default::default() };
+            for style in [PLAIN, Style { is_patch: true, ..PLAIN }] {
+                let told = printed(change.clone(), style);
+                let note = wanted.trim_end().split_once("  (").map_or("", |(_, note)| note);
+                assert!(told.contains(note), "{told}");
+                assert!(style.is_patch || told.ends_with(wanted), "{told}");
+            }
+        }
     }
 
     #[test]

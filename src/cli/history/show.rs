@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::point::{When, parse_when, time_text};
 use super::refusal::read_error;
-use super::render::{Style, json as entity_json, line, lines};
+use super::render::{Style, is_directory, json as entity_json, line, lines};
 use super::{WHEN_HELP, no_history_before, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
@@ -81,7 +81,9 @@ fn print(out: &mut impl Write, read: &pb::ReadResponse, at: When, types: &Types)
     if at != When::Now && !read.entities.is_empty() {
         notice!("as of #{}  {}", read.index, time_text(read.unix_ms));
     }
-    if let [only] = &read.entities[..] {
+    if let [only] = &read.entities[..]
+        && !is_directory(only)
+    {
         writeln!(out, "{}", only.path)?;
         for line in lines(only, types) {
             writeln!(out, "  {line}")?;
@@ -91,6 +93,9 @@ fn print(out: &mut impl Write, read: &pb::ReadResponse, at: When, types: &Types)
     let style = Style::of_stdout(false);
     for entity in &read.entities {
         writeln!(out, "{}", style.path_and_state(entity, types))?;
+    }
+    if !read.entities.is_empty() && read.entities.iter().all(is_directory) {
+        notice!("these are names of others below them: -r prints everything below");
     }
     Ok(())
 }

@@ -141,16 +141,17 @@ fn too_many(request: &pb::CommitRequest, paths: &[&str]) -> Result<Option<String
         return Ok(None);
     }
     let max = if count > TXN_OPS_SET_MAX { TXN_OPS_SET_MAX } else { TXN_OPS_MAX };
-    let advice = match small_target(paths, max) {
-        Some(target) => format!("; a smaller target is {target}"),
-        None => String::new(),
-    };
+    let smaller = small_target(paths, max).map(|target| format!("; a smaller target is {target}"));
     if count > TXN_OPS_SET_MAX {
+        let advice = smaller.unwrap_or_default();
         let text = format!("{count} operations are more than any commit takes, {max}{advice}; nothing was undone");
         return Err(CliError::Finding(text));
     }
+    let advice = smaller
+        .unwrap_or_else(|| "; no smaller target has several of them: start a member with more, and ask it".to_owned());
     Ok(Some(format!(
-        "{count} operations in one commit: it is refused unless max-txn-ops, {max} by default, is as high{advice}"
+        "{count} operations in one commit: it is refused unless max-txn-ops of the member that is asked, {max} by \
+         default, is as high{advice}"
     )))
 }
 
@@ -628,6 +629,7 @@ mod tests {
         assert_eq!(of(TXN_OPS_MAX), Ok(None));
         let warning = of(TXN_OPS_MAX + 1).unwrap().unwrap();
         assert!(warning.starts_with("129 operations in one commit") && warning.contains("max-txn-ops"), "{warning}");
+        assert!(warning.ends_with("a smaller target is /kv"), "{warning}");
         let refused = of(TXN_OPS_SET_MAX + 1).unwrap_err();
         assert!(refused.ends_with("nothing was undone"), "{refused}");
     }
