@@ -11,7 +11,10 @@ use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
 use headwater_proto::pb::etcdserverpb::{PutRequest, RangeRequest};
 use headwater_proto::pb::headwater_v1::ReadRequest;
 use headwater_proto::pb::headwater_v1::store_client::StoreClient;
-use headwater_types::limits::STORE_PAGE_MAX;
+use headwater_types::limits::{STORE_PAGE_BYTES_MAX, STORE_PAGE_MAX};
+
+/// Bytes that an entity of a page has beside its key and its value, at most.
+const ENTITY_BYTES_MAX: u64 = 256;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct PastArgs {
@@ -44,8 +47,14 @@ impl Api {
     }
 }
 
-/// Refuses what the loads cannot ask for.
-pub(super) fn check(limit: u64, keys: u64, prefix: &str) -> Result<(), CliError> {
+/// Refuses what the loads cannot ask for. `pair_bytes` is the length of a key and its value.
+pub(super) fn check(limit: u64, keys: u64, pair_bytes: usize, prefix: &str) -> Result<(), CliError> {
+    // A page ends at its bound in bytes too, and an entity counts with more than its pair.
+    if limit.saturating_mul(pair_bytes as u64 + ENTITY_BYTES_MAX) > STORE_PAGE_BYTES_MAX as u64 {
+        return Err(CliError::Usage(format!(
+            "--limit {limit} with these sizes is more than a page of headwater.v1.Store has, {STORE_PAGE_BYTES_MAX} bytes"
+        )));
+    }
     if limit == 0 || limit > keys || limit > STORE_PAGE_MAX as u64 {
         return Err(CliError::Usage(format!(
             "--limit must lie between 1 and --keys ({keys}), at most {STORE_PAGE_MAX}"
@@ -58,8 +67,8 @@ pub(super) fn check(limit: u64, keys: u64, prefix: &str) -> Result<(), CliError>
     })
 }
 
-/// The moment that is now, in the terms of `kind`. Then writes a key, so that the moment lies in the
-/// past.
+/// The moment that is now, in the terms of `kind`. Then writes a key, so that the moment lies in
+/// the past.
 pub(super) fn choose(kind: Moment, endpoints: &[String], keys: &Keys) -> Result<Moment, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
     runtime.block_on(async {
@@ -93,13 +102,16 @@ mod tests {
     #[test]
     fn names_that_need_escapes_are_refused() {
         for prefix in ["bench/", "a/b/"] {
-            assert!(check(1, 10, prefix).is_ok(), "{prefix}");
+            assert!(check(1, 10, 100, prefix).is_ok(), "{prefix}");
         }
         for prefix in ["", "/", "bench", "a//b/", "a%/", "a?b/", "~/"] {
-            assert!(check(1, 10, prefix).is_err(), "{prefix}");
+            assert!(check(1, 10, 100, prefix).is_err(), "{prefix}");
         }
         for (limit, is_fine) in [(0, false), (10, true), (11, false)] {
-            assert_eq!(check(limit, 10, "bench/").is_ok(), is_fine, "{limit}");
+            assert_eq!(check(limit, 10, 100, "bench/").is_ok(), is_fine, "{limit}");
         }
+        // More than a page has.
+        assert!(check(1000, 10_000, 280, "bench/").is_ok());
+        assert!(check(5000, 10_000, 280, "bench/").is_err());
     }
 }

@@ -323,6 +323,7 @@ pub(super) fn count_pairs(method: Method, mut message: Bytes) -> u64 {
 mod tests {
     use super::*;
     use headwater_proto::pb::etcdserverpb::{RangeResponse, ResponseHeader};
+    use headwater_proto::pb::headwater_v1::{Entity, ReadResponse};
     use headwater_proto::pb::mvccpb::KeyValue;
     use prost::Message as _;
 
@@ -341,6 +342,10 @@ mod tests {
             assert_eq!(revision(&whole), 9, "pieces of {size}");
             assert_eq!(count_pairs(Method::Range, whole), 3, "pieces of {size}");
         }
+        let entities = vec![Entity { path: "/kv/k".to_owned(), ..Default::default() }; 2];
+        let read = ReadResponse { index: 9, entities, ..Default::default() };
+        let framed = Bytes::from([&[0, 0, 0, 0, 0][..], &read.encode_to_vec()].concat());
+        assert_eq!((count_pairs(Method::StoreRead, framed.clone()), count_pairs(Method::Range, framed)), (2, 0));
         let nothing = Answer::default().into_bytes();
         assert_eq!((revision(&nothing), count_pairs(Method::Range, nothing)), (0, 0));
     }
