@@ -78,7 +78,7 @@ pub enum Invalid {
     #[error("target: a \"/\" inside a part cannot be named by %2F; parts are separated by \"/\" alone")]
     Slash,
     /// There is no such space.
-    #[error("target: there is no space {0:?}; \"/\" lists the spaces")]
+    #[error("target: there is no space {0:?}; the spaces are /cluster, /kv, /leases, /nodes, /resources and /services")]
     Space(String),
     /// The name has more parts than its space has.
     #[error("target: a name in {space:?} has at most {parts_max} parts")]
@@ -177,7 +177,8 @@ pub fn push_path(path: &mut String, space: EntitySpace, name: &str) {
     if !name.is_empty() {
         path.push('/');
     }
-    // Most names are plain, and quicker to look at by bytes.
+    // Most names have only bytes that stay as they are, and bytes are quicker to judge than
+    // characters.
     if name.bytes().all(|byte| matches!(byte, b' '..=b'~' if !matches!(byte, b'%' | b'?' | b'#'))) {
         path.push_str(name);
         return;

@@ -46,7 +46,10 @@ pub(super) enum InvalidCondition {
     Empty,
     #[error(transparent)]
     Target(#[from] target::Invalid),
-    #[error("{0} names no entity that can change by a commit")]
+    #[error(
+        "{0} names no entity that can change by a commit: a key is /kv/KEY, an instance /services/SERVICE/NODE/ID, a \
+         resource /resources/GROUP/VERSION/KIND/PARTITION/NAMESPACE/NAME, a node /nodes/NODE, a lease /leases/ID"
+    )]
     NoEntity(String),
     #[error("{0} is more than one entity: with recursive=true only unchanged_since can be asked")]
     Several(String),
