@@ -58,8 +58,9 @@ pub fn name_of(key: &[u8]) -> String {
     name
 }
 
-/// The key as text, if it is its own name at first sight: letters, digits, `-` and `_`, in few
-/// parts, none of them empty. Most keys are so, and a list has thousands of them.
+/// `key` as text, if it has only letters, digits, `-`, `_` and single slashes between parts, and at
+/// most [`ENTITY_DEPTH_MAX`] parts: it is its own name then. Others may be, too. Most keys are so,
+/// and a list has thousands of them.
 fn same_as_name(key: &[u8]) -> Option<&str> {
     let (mut slashes, mut is_empty_part) = (0, true);
     for byte in key {

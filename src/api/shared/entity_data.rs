@@ -88,7 +88,8 @@ impl PackedData {
         length_delimited_len(TYPE_URL, self.type_url.len()) + field
     }
 
-    /// Writes the `Any` after `start`, which has what comes before it.
+    /// Writes `start`, which has what comes before the `Any`, and then the `Any`. Leaves `start`
+    /// with more than that: clear it before its next use.
     pub fn encode(&self, start: &mut Vec<u8>, to: &mut impl BufMut) {
         encode_bytes(TYPE_URL, self.type_url.as_bytes(), start);
         if self.value_len > 0 {

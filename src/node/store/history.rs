@@ -183,7 +183,8 @@ impl Store<'_> {
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; among them [`NodeError::TooManyWatchers`] for a live stream.
+    /// [`StoreError`]; among them [`StoreError::Denied`] if the principal may not read a target,
+    /// and [`NodeError::TooManyWatchers`] for a live stream.
     pub async fn history(self, ctx: &RequestContext, query: HistoryQuery) -> Result<HistoryReader, StoreError> {
         let node = self.node;
         node.ready_to_read(ctx, query.consistency).await?;

@@ -208,7 +208,7 @@ impl Store<'_> {
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; among them [`StoreError::Node`] if the principal may not read the targets.
+    /// [`StoreError`]; among them [`StoreError::Denied`] if the principal may not read a target.
     pub async fn read(
         self,
         ctx: &RequestContext,

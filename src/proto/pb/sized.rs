@@ -1,6 +1,5 @@
 //! The codec of public services: protobuf, as tonic's own codec, but the buffer of a message gets
-//! its size at once. tonic's would grow by doubling, and copy what it has each time: that was up to a
-//! tenth of an answer of some megabytes.
+//! its size at once. tonic's grows by doubling, and copies what it has each time.
 
 use std::marker::PhantomData;
 

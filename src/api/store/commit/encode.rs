@@ -103,7 +103,7 @@ mod tests {
         let catalog = || CommitResult::Catalog { changed: true };
         let results = vec![catalog(), catalog(), written(), written()];
         let done = CommitDone { index: LogIndex(5), revision: Revision(3), is_repeated: true, results };
-        let answer = response(done, &kinds(&request));
+        let answer = response(done, &kinds(&request), Some(StoreEpoch(1)));
         assert_eq!((answer.index, answer.revision, answer.done_before), (5, 3, true));
         use pb::operation_result::Result as Wire;
         let [a, b, c, d] = &answer.results[..] else { panic!("four results") };
