@@ -2,7 +2,7 @@
 //! annotation, by calling its gRPC service in this process.
 //!
 //! Generic: [`routes`] reads paths and message types from the descriptors, [`json`] reads requests,
-//! and [`write`] writes answers. So a new service gets its paths from the annotations in its
+//! and [`mod@write`] writes answers. So a new service gets its paths from the annotations in its
 //! proto, and nothing here knows any method or imports any face. The checks of gRPC (limits,
 //! deadlines, metadata, counting) apply, because the gRPC service is called.
 //!
