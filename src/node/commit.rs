@@ -276,6 +276,9 @@ impl Node {
         asked: &Commit,
     ) -> Result<(), CommitError> {
         // Keys of resources depend on the scopes of their types: they are judged below.
+        if self.authorizer(ctx)?.is_open() && !asked.operations.iter().any(is_of_resource) {
+            return Ok(());
+        }
         let others = Commit {
             operations: asked.operations.iter().filter(|operation| !is_of_resource(operation)).cloned().collect(),
             conditions: asked.conditions.clone(),

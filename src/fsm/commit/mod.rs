@@ -13,7 +13,7 @@ mod operations;
 use super::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{KeptCommits, StateReader, WriteTxn};
-use headwater_types::commit::{CommitDone, CommitFault, CommitKey, CommitResult, KeptCommit};
+use headwater_types::commit::{CommitDone, CommitFault, CommitKey, CommitResult, FaceOp, KeptCommit};
 use headwater_types::limits::{
     COMMIT_KEY_KEPT_COMMITS, COMMIT_KEY_KEPT_MS, COMMIT_KEYS_BYTES_MAX, COMMIT_KEYS_MAX,
     COMMIT_KEYS_REMOVED_IF_FULL_MAX, COMMIT_KEYS_REMOVED_MAX,
@@ -53,7 +53,10 @@ fn run(txn: &mut WriteTxn<'_>, index: LogIndex, commit: &Commit, want: bool) -> 
     if let Some(fault) = conditions::judge(txn, index, &commit.conditions)? {
         return Ok(CommitOutcome::Failed(fault));
     }
-    txn.set_savepoint();
+    let has_savepoint = !writes_at_most_one_key(commit);
+    if has_savepoint {
+        txn.set_savepoint();
+    }
     let done = operations::run(txn, index, &commit.operations, want || commit.key.is_some());
     let kept = match done {
         Ok(Ok(results)) => keep(txn, index, commit.key.as_ref(), results),
@@ -62,15 +65,27 @@ fn run(txn: &mut WriteTxn<'_>, index: LogIndex, commit: &Commit, want: bool) -> 
     };
     Ok(match kept? {
         Ok(results) => {
-            txn.release_savepoint();
+            if has_savepoint {
+                txn.release_savepoint();
+            }
+            txn.count(|done| done.txns += 1);
             let revision = txn.head().revision;
             CommitOutcome::Done(CommitDone { index, revision, is_repeated: false, results })
         }
         Err(fault) => {
-            txn.roll_back();
+            if has_savepoint {
+                txn.roll_back();
+            }
             CommitOutcome::Failed(fault)
         }
     })
+}
+
+/// Whether the commit is one put and nothing is kept of it: it writes nothing if it is refused, so
+/// there is nothing to roll back.
+fn writes_at_most_one_key(commit: &Commit) -> bool {
+    let Commit { operations, key, .. } = commit;
+    matches!(&operations[..], [one] if matches!(one.of_face(), FaceOp::Put(_))) && key.is_none()
 }
 
 /// The outcome of a commit with a known idempotency key: that of the kept commit, or the fault that

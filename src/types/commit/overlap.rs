@@ -22,6 +22,11 @@ impl Commit {
     /// there are none. Checks of Consul's keys do not count, nor does a node that several
     /// registrations give the same row.
     pub fn overlap(&self) -> Option<Pair> {
+        if let [one] = &self.operations[..]
+            && matches!(one.of_face(), FaceOp::Put(_) | FaceOp::DeleteRange(_))
+        {
+            return None;
+        }
         let mut named = Named::default();
         for (number, operation) in (0u32..).zip(&self.operations) {
             if let Err(first) = named.add(number, operation.of_face()) {
