@@ -10,46 +10,64 @@ use headwater_types::catalog::CatalogEvent;
 use headwater_types::{ClusterEvent, CommandEvents, KvEvent, LogIndex, ResourceEvent};
 
 /// The events of each command, in the order of the log. A command is included if it has a change,
-/// or an event of the catalog or of the cluster.
+/// or an event of the catalog or of the cluster. `changes` are in the order of the log.
 pub(super) fn command_events(
     changes: Vec<Change>,
     catalog: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
     cluster: BTreeMap<LogIndex, Vec<ClusterEvent>>,
 ) -> Vec<CommandEvents> {
-    let mut commits: BTreeMap<LogIndex, Parts> = BTreeMap::new();
-    for Change { index, kind, kv, event_value, .. } in changes {
+    let mut commands = Vec::with_capacity(changes.len());
+    let mut changes = changes.into_iter().peekable();
+    let (mut keys, mut resources) = (Vec::new(), Vec::new());
+    while let Some(first) = changes.next() {
         // A command that changed only rows gets its `CommandEvents`, too, even without an event.
-        let parts = commits.entry(index).or_default();
-        match event_value {
-            EventValue::Resource(resource) => parts.resources.push(ResourceEvent { kind, resource }),
-            EventValue::Value => parts.keys.push(KvEvent { kind, kv }),
-            EventValue::Row => {}
+        let index = first.index;
+        let mut next = Some(first);
+        while let Some(Change { kind, kv, event_value, .. }) = next {
+            match event_value {
+                EventValue::Resource(resource) => resources.push(ResourceEvent { kind, resource }),
+                EventValue::Value => keys.push(KvEvent { kind, kv }),
+                EventValue::Row => {}
+            }
+            next = changes.next_if(|change| change.index == index);
         }
+        let revision = keys.last().map(|event: &KvEvent| event.kv.mod_revision);
+        let (kv, resources) = (shared(&mut keys), shared(&mut resources));
+        commands.push(CommandEvents { index, revision, kv, resources, ..of_nothing(index) });
     }
     for (index, events) in catalog {
-        commits.entry(index).or_default().catalog = events;
+        at(&mut commands, index).catalog = events;
     }
     for (index, events) in cluster {
-        commits.entry(index).or_default().cluster = events;
+        at(&mut commands, index).cluster = events.into();
     }
-    let whole = |(index, parts): (LogIndex, Parts)| CommandEvents {
-        index,
-        revision: parts.keys.last().map(|event| event.kv.mod_revision),
-        kv: parts.keys.into(),
-        resources: parts.resources.into(),
-        catalog: parts.catalog,
-        cluster: parts.cluster.into(),
-    };
-    commits.into_iter().map(whole).collect()
+    commands
 }
 
-/// The events of one command.
-#[derive(Default)]
-struct Parts {
-    keys: Vec<KvEvent>,
-    resources: Vec<ResourceEvent>,
-    catalog: Arc<[CatalogEvent]>,
-    cluster: Vec<ClusterEvent>,
+/// Moves `events` into shared memory of exactly their size. Most commands have one event, of one
+/// topic, so this is kept cheap: nothing is allocated if there are none.
+fn shared<E>(events: &mut Vec<E>) -> Arc<[E]> {
+    match events.len() {
+        0 => Arc::default(),
+        _ => events.drain(..).collect(),
+    }
+}
+
+fn of_nothing(index: LogIndex) -> CommandEvents {
+    let (kv, resources, catalog, cluster) = (Arc::default(), Arc::default(), Arc::default(), Arc::default());
+    CommandEvents { index, revision: None, kv, resources, catalog, cluster }
+}
+
+/// The events of the command at `index`, which are added if there are none yet.
+fn at(commands: &mut Vec<CommandEvents>, index: LogIndex) -> &mut CommandEvents {
+    let place = match commands.binary_search_by_key(&index, |command| command.index) {
+        Ok(place) => place,
+        Err(place) => {
+            commands.insert(place, of_nothing(index));
+            place
+        }
+    };
+    &mut commands[place]
 }
 
 #[cfg(test)]

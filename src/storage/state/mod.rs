@@ -69,7 +69,7 @@ pub use programs::StandInRecord;
 pub use ranges::RangeCacheMetrics;
 pub use reader::{CachedKey, EscapedKey, FoundVersion, KeyRef, NEWEST, StateReader};
 pub use reclaim::ReclaimProgress;
-pub use record::{HistoryHead, HistoryRecord, PreviousVersion, Version};
+pub use record::{HistoryHead, HistoryRecord, PreviousVersion, PreviousVersions, Version};
 pub use resources::{tombstone_data, tombstone_owner};
 pub use restore::{CheckpointContents, RestoreChanges, describe_checkpoint, restore_state, restore_target};
 pub use savepoint::WrittenTwice;

@@ -9,6 +9,7 @@
 //! family.
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::keys::Table;
 use headwater_types::{
@@ -64,8 +65,12 @@ pub struct HistoryHead {
     /// removes. `None` for a record that does so to none, or for which that is not kept. It is kept
     /// for records of keys at positions up to 128 that were written while the cluster's version had
     /// [`Feature::Authors`]. The last entry is not `None`.
-    pub previous: Vec<Option<PreviousVersion>>,
+    pub previous: PreviousVersions,
 }
+
+/// For the records of a command in order: the version that each replaces or removes. Most commands
+/// write one record.
+pub type PreviousVersions = SmallVec<[Option<PreviousVersion>; 1]>;
 
 /// Most records of a command for which its head keeps the previous version, count: the head stays
 /// small, whatever the command changes.
@@ -272,7 +277,7 @@ impl HistoryHead {
 
     /// The head as programs before [`Feature::Authors`] know it.
     pub(super) fn into_plain(self) -> Self {
-        Self { authorship: Authorship::default(), previous: Vec::new(), ..self }
+        Self { authorship: Authorship::default(), previous: PreviousVersions::new(), ..self }
     }
 
     /// The version that the record at `position` replaces or removes, if the head has it.
@@ -292,7 +297,7 @@ impl HistoryHead {
             count: cursor.u32()?,
             unix_ms: cursor.varint()?,
             authorship: Authorship::default(),
-            previous: Vec::new(),
+            previous: PreviousVersions::new(),
         };
         if format == FORMAT_AUTHORS {
             head.authorship = read_authorship(&mut cursor)?;
@@ -500,14 +505,19 @@ mod tests {
         assert_eq!(Version::decode(LogIndex(9), &bytes), Some(tombstone));
 
         let authorship = Authorship::default();
-        let head =
-            HistoryHead { revision: Some(Revision(3)), count: 2, unix_ms: 128, authorship, previous: Vec::new() };
+        let head = HistoryHead {
+            revision: Some(Revision(3)),
+            count: 2,
+            unix_ms: 128,
+            authorship,
+            previous: PreviousVersions::new(),
+        };
         bytes.clear();
         head.encode(&mut bytes);
         assert_eq!(bytes, [1, 3, 2, 128, 1]);
         assert_eq!(HistoryHead::decode(&bytes), Some(head.clone()));
         let place = PreviousVersion { index: LogIndex(300), position: 2, value_len: 5 };
-        let updating = HistoryHead { previous: vec![None, Some(place)], ..head.clone() };
+        let updating = HistoryHead { previous: [None, Some(place)].into_iter().collect(), ..head.clone() };
         bytes.clear();
         updating.encode(&mut bytes);
         assert_eq!(bytes, [4, 3, 2, 128, 1, 0, 0, 0, 172, 2, 2, 5]);

@@ -29,7 +29,7 @@ use super::overlay::{EventValue, Overlay};
 use super::pending::PendingMap;
 use super::programs;
 use super::record::{
-    HistoryHead, PREVIOUS_MAX, PreviousVersion, Version, encode_alarms, encode_history, encode_lease,
+    HistoryHead, PREVIOUS_MAX, PreviousVersion, PreviousVersions, Version, encode_alarms, encode_history, encode_lease,
     encode_lease_clock,
 };
 use super::resources::PendingResources;
@@ -75,7 +75,7 @@ pub(super) struct Command {
     deadlines: u64,
     authorship: Authorship,
     /// See [`HistoryHead::previous`].
-    previous: Vec<Option<PreviousVersion>>,
+    previous: PreviousVersions,
     /// Whether the command has set the query index of sessions and added their event. Both happen
     /// once a command.
     sessions_changed: bool,
@@ -174,7 +174,7 @@ impl<'db> WriteTxn<'db> {
             revision: self.head.revision,
             deadlines: 0,
             authorship: Authorship::default(),
-            previous: Vec::new(),
+            previous: PreviousVersions::new(),
             sessions_changed: false,
         });
     }
