@@ -74,6 +74,12 @@ fn same_as_name(key: &[u8]) -> Option<&str> {
     is_same.then(|| std::str::from_utf8(key).ok()).flatten()
 }
 
+/// Whether `name` is surely the name of the key with the same bytes. False for some that are, too:
+/// [`key_of`] decides on every name.
+pub fn is_own_key(name: &str) -> bool {
+    same_as_name(name.as_bytes()).is_some()
+}
+
 fn push_segment(name: &mut String, part: &[u8]) {
     match std::str::from_utf8(part) {
         Ok(text) if !text.contains('/') => {
@@ -98,10 +104,10 @@ fn push_segment(name: &mut String, part: &[u8]) {
 ///
 /// [`NameError`] if `name` is not the name of any key.
 pub fn key_of(name: &str) -> Result<Vec<u8>, NameError> {
-    let mut key = Vec::with_capacity(name.len());
-    if name.is_empty() {
-        return Ok(key);
+    if name.is_empty() || is_own_key(name) {
+        return Ok(name.as_bytes().to_vec());
     }
+    let mut key = Vec::with_capacity(name.len());
     for (number, segment) in name.split('/').enumerate() {
         if number == ENTITY_DEPTH_MAX {
             return Err(NameError::TooDeep);

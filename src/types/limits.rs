@@ -195,6 +195,8 @@ pub const RECLAIM_BATCH_ENTRIES: usize = 1000;
 /// Number of keys that the cache of the newest versions of keys is made for. The cache is bounded
 /// by bytes: 128 for each of them.
 pub const KEY_CACHE_ENTRIES: usize = 200_000;
+/// Commands that the cache of those at which past states are read is made for, count.
+pub const LAST_COMMANDS_CACHED_MAX: usize = 1024;
 /// Longest time to live of a lease, seconds (etcd's limit; spec: etcd §3.1).
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
 /// Bytes that each lease counts for when the node compares all leases with the quota before it

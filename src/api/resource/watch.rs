@@ -44,7 +44,7 @@ pub(super) async fn open(
         // Clients that wait for the end of a list have it at once.
         driver = driver.begins_with(end_of_list(position.index));
     }
-    Ok(context::reply_with_epoch(node, applied, driver.into_frames()))
+    Ok(context::reply_with_epoch(node.epoch(), applied, driver.into_frames()))
 }
 
 struct WatchList {

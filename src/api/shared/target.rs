@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use headwater_node::{Depth, Entity, EntitySpace, StoreTarget};
 use headwater_types::catalog::canonical;
-use headwater_types::entity::{NameError, key_of, part_of, segment_of};
+use headwater_types::entity::{NameError, is_own_key, key_of, part_of, segment_of};
 use headwater_types::limits::{ENTITY_BATCH_BYTES_MAX, ENTITY_TARGET_BYTES_MAX};
 
 /// Most parts of the name of a resource, count.
@@ -222,6 +222,10 @@ impl Parsed {
         let parameters = Parameters::read(query)?;
         if path.is_empty() {
             return Ok(Self { entity: None, parameters });
+        }
+        // Most targets are keys that are their own names: there is nothing to decode.
+        if let Some(name) = path.strip_prefix("kv/").filter(|name| is_own_key(name)) {
+            return Ok(Self { entity: Some((EntitySpace::Kv, name.to_owned())), parameters });
         }
         let parts = path.split('/').map(part).collect::<Result<Vec<_>, _>>()?;
         let (first, rest) = parts.split_first().expect("splitting yields at least one part");

@@ -24,6 +24,9 @@ const PATH: u32 = 1;
 const DATA: u32 = 2;
 const INDEX: u32 = 3;
 
+/// Bytes of most entities without their data.
+const ENTITY_BYTES: usize = 96;
+
 /// The answer to a read.
 pub(super) struct ReadAnswer {
     /// The answer without its entities.
@@ -54,7 +57,7 @@ impl ReadAnswer {
     fn encode(self, to: &mut impl BufMut) {
         self.head.encode_raw(to);
         // All of an entity but its data is put together here, then written at once.
-        let (mut path, mut start) = (String::new(), Vec::new());
+        let (mut path, mut start) = (String::with_capacity(ENTITY_BYTES), Vec::with_capacity(2 * ENTITY_BYTES));
         for StoreEntity { space, name, data, index } in self.entities {
             path.clear();
             push_path(&mut path, space, &name);

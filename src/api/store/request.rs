@@ -81,7 +81,7 @@ fn point(field: &'static str, point: Option<&pb::Point>) -> Result<Option<Point>
 }
 
 /// Identifies targets in page tokens: the same for targets that mean the same.
-fn hash(targets: &[StoreTarget]) -> u64 {
+pub(super) fn hash(targets: &[StoreTarget]) -> u64 {
     let mut hash = Sha256::new();
     for target in targets {
         hash.update(target::path_of(target.space, &target.name));
@@ -92,8 +92,8 @@ fn hash(targets: &[StoreTarget]) -> u64 {
     u64::from_be_bytes(*first)
 }
 
-/// The query of a read, and the hash of its targets for page tokens.
-pub(super) fn read(request: &pb::ReadRequest) -> Result<(StoreQuery, u64), Invalid> {
+/// The query of a read.
+pub(super) fn read(request: &pb::ReadRequest) -> Result<StoreQuery, Invalid> {
     let targets = targets(&request.targets)?;
     if targets.is_empty() {
         return Err(Invalid::NoTargets);
@@ -102,13 +102,12 @@ pub(super) fn read(request: &pb::ReadRequest) -> Result<(StoreQuery, u64), Inval
     if page_size > STORE_PAGE_MAX {
         return Err(Invalid::PageSize);
     }
-    let hash = hash(&targets);
     let at = point("at", request.at.as_ref())?;
     let page = match &request.page_token[..] {
         [] => None,
-        token => Some(page_token::read(hash, token)?),
+        token => Some(page_token::read(hash(&targets), token)?),
     };
-    Ok((StoreQuery { targets, at, page_size, page }, hash))
+    Ok(StoreQuery { targets: targets.into(), at, page_size, page })
 }
 
 /// The query of a stream of changes. Without targets it is about everything.
@@ -154,18 +153,18 @@ mod tests {
 
     #[test]
     fn reads_are_decoded() {
-        let (query, hash) = read(&pb::ReadRequest { at: Some(index(7)), page_size: 5, ..asked("/kv/app") }).unwrap();
+        let query = read(&pb::ReadRequest { at: Some(index(7)), page_size: 5, ..asked("/kv/app") }).unwrap();
         let target = StoreTarget { space: EntitySpace::Kv, name: "app".to_owned(), depth: Depth::Children };
         let at = Some(Point::Index(Position { index: LogIndex(7), epoch: None }));
-        assert_eq!(query, StoreQuery { targets: vec![target], at, page_size: 5, page: None });
+        assert_eq!(query, StoreQuery { targets: [target].into(), at, page_size: 5, page: None });
         let page = StorePage { epoch: StoreEpoch(1), at: LogIndex(7), target: 0, after: b"a".to_vec() };
-        let token = page_token::write(hash, &page);
-        let (query, _) = read(&pb::ReadRequest { page_token: token.clone().into(), ..asked("/kv/app?x=y") }).unwrap();
+        let token = page_token::write(hash(&query.targets), &page);
+        let query = read(&pb::ReadRequest { page_token: token.clone().into(), ..asked("/kv/app?x=y") }).unwrap();
         assert_eq!(query.page, Some(page));
         let other = pb::ReadRequest { page_token: token.into(), ..asked("/kv/app?recursive=true") };
         assert_eq!(read(&other), Err(Invalid::Token(page_token::Invalid::OtherTargets)));
-        let everything = read(&asked("/?recursive=true")).unwrap().0;
-        assert_eq!(everything.targets, StoreTarget::everything());
+        let everything = read(&asked("/?recursive=true")).unwrap();
+        assert_eq!(everything.targets[..], StoreTarget::everything());
     }
 
     #[test]
@@ -182,7 +181,7 @@ mod tests {
             (pb::ReadRequest { page_size: 10_001, ..asked("/kv") }, Invalid::PageSize),
             (pb::ReadRequest { page_token: "x".into(), ..asked("/kv") }, Invalid::Token(page_token::Invalid::Garbage)),
         ] {
-            assert_eq!(read(&request).map(|(query, _)| query), Err(wanted.clone()), "{request:?}");
+            assert_eq!(read(&request), Err(wanted.clone()), "{request:?}");
             assert!(!wanted.to_string().is_empty());
         }
     }

@@ -76,12 +76,14 @@ impl StoreService {
 
     async fn read(self, request: Request<pb::ReadRequest>) -> Result<Response<ReadAnswer>, Failure> {
         let (context, message) = context::open(request, self.options.request_timeout)?;
-        let (query, targets) = request::read(&message)?;
+        let query = request::read(&message)?;
+        let targets = query.targets.clone();
         let consistency = request::consistency(message.serializable);
         let read = self.node.store().read(&context, consistency, query).await?;
-        let index = read.index;
-        let answer = ReadAnswer::new(read, self.datacenter.clone(), |page| page_token::write(targets, page));
-        Ok(reply_with_epoch(&self.node, index, answer))
+        let (index, epoch) = (read.index, read.epoch);
+        let answer =
+            ReadAnswer::new(read, self.datacenter.clone(), |page| page_token::write(request::hash(&targets), page));
+        Ok(reply_with_epoch(epoch, index, answer))
     }
 
     async fn history(self, request: Request<pb::HistoryRequest>) -> Result<Response<Frames>, Failure> {
@@ -97,6 +99,6 @@ impl StoreService {
         if is_live {
             driver = driver.requires_leader(self.options.leader_loss_timeout);
         }
-        Ok(reply_with_epoch(&self.node, index, driver.into_frames()))
+        Ok(reply_with_epoch(self.node.epoch(), index, driver.into_frames()))
     }
 }

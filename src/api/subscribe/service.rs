@@ -94,7 +94,7 @@ impl SubscribeService {
         let stream = EventStream::new(watch, self.encode, is_of_names, reader);
         let driver = Driver::new(&self.node, &self.metrics, session, stream).until(deadline);
         let applied = *self.node.applied().borrow();
-        Ok(context::reply_with_epoch(&self.node, applied, driver.into_frames()))
+        Ok(context::reply_with_epoch(self.node.epoch(), applied, driver.into_frames()))
     }
 }
 

@@ -148,7 +148,10 @@ fn list_keys(
             return Ok(());
         }
     }
-    let Some(prefix) = kv::prefix(&target.name).filter(|_| target.depth != Depth::Itself) else { return Ok(()) };
+    if target.depth == Depth::Itself {
+        return Ok(());
+    }
+    let Some(prefix) = kv::prefix(&target.name) else { return Ok(()) };
     // At the greatest depth of names, a slash separates no further part.
     let has_directories = target.depth == Depth::Children && name_of(&prefix).split('/').count() < ENTITY_DEPTH_MAX;
     let directory = |key: &[u8]| {

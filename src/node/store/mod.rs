@@ -15,6 +15,8 @@ mod past;
 mod point;
 mod size;
 
+use std::sync::Arc;
+
 use super::watcher::rights;
 use super::{Consistency, Entity, EntitySpace, Node, NodeError, RequestContext};
 use headwater_storage::StorageError;
@@ -92,7 +94,10 @@ struct Wanted {
 
 impl Wanted {
     fn of(targets: &[StoreTarget]) -> Self {
-        Self { intervals: targets.iter().flat_map(StoreTarget::wanted).collect() }
+        match targets {
+            [target] => Self { intervals: target.wanted() },
+            targets => Self { intervals: targets.iter().flat_map(StoreTarget::wanted).collect() },
+        }
     }
 
     /// What `targets` want, if the principal may read all of it.
@@ -160,7 +165,7 @@ pub struct StorePage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreQuery {
     /// The entities; at least one target.
-    pub targets: Vec<StoreTarget>,
+    pub targets: Arc<[StoreTarget]>,
     /// The point of history; `None` for the newest state. Ignored if there is a `page`, which has
     /// its own.
     pub at: Option<Point>,
@@ -256,8 +261,8 @@ impl Store<'_> {
             Ok(Ok(Ok(StoreRead {
                 index,
                 epoch: view.head().epoch,
-                revision: point::revision_at(view, index, last.as_ref().map(|command| &command.head))?,
-                unix_ms: last.map_or(0, |command| command.head.unix_ms),
+                revision: point::revision_at(view, index, last)?,
+                unix_ms: last.map_or(0, |command| command.unix_ms),
                 bytes: page.bytes(),
                 entities: page.into_entities(),
                 next,

@@ -6,7 +6,7 @@
 use super::Found;
 use super::error::StoreError;
 use crate::Position;
-use headwater_storage::state::HistoryHead;
+use headwater_storage::state::LastCommand;
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::{LogIndex, Revision};
 
@@ -38,7 +38,7 @@ pub(super) fn resolve(view: &ReadView<'_>, point: Option<Point>) -> Found<LogInd
             Some(index) => Ok(Ok(index)),
             // History begins with the log: nothing had been written yet.
             None if oldest == LogIndex::ZERO => Ok(Ok(oldest)),
-            None => match view.last_command(oldest)?.map(|command| command.head.unix_ms) {
+            None => match view.last_command(oldest)?.map(|command| command.unix_ms) {
                 Some(first_ms) if first_ms != 0 && first_ms <= unix_ms => Ok(Ok(oldest)),
                 Some(_) | None => compacted(None),
             },
@@ -49,7 +49,7 @@ pub(super) fn resolve(view: &ReadView<'_>, point: Option<Point>) -> Found<LogInd
 /// The error for a point before the beginning of history; `index` is `None` if the point is a time.
 pub(super) fn compacted(view: &ReadView<'_>, index: Option<LogIndex>) -> Result<StoreError, StorageError> {
     let oldest = view.head().compacted_index();
-    let oldest_unix_ms = view.last_command(oldest)?.map_or(0, |command| command.head.unix_ms);
+    let oldest_unix_ms = view.last_command(oldest)?.map_or(0, |command| command.unix_ms);
     Ok(StoreError::Compacted { index, oldest, oldest_unix_ms })
 }
 
@@ -58,13 +58,13 @@ pub(super) fn compacted(view: &ReadView<'_>, index: Option<LogIndex>) -> Result<
 pub(super) fn revision_at(
     view: &ReadView<'_>,
     index: LogIndex,
-    last: Option<&HistoryHead>,
+    last: Option<LastCommand>,
 ) -> Result<Revision, StorageError> {
     if index == view.applied() {
         return Ok(view.revision());
     }
     let first = view.head().compaction.map_or(Revision::INITIAL, |point| point.revision);
-    if let Some(revision) = last.and_then(|head| head.revision) {
+    if let Some(revision) = last.and_then(|command| command.revision) {
         // A restore may raise the revision of the compaction point above that of the command there.
         return Ok(revision.max(first));
     }

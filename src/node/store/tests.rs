@@ -567,7 +567,7 @@ fn points_are_indexes_or_times_within_history() {
     let revision = |bed: &Bed, index| {
         bed.view(|view| {
             let last = view.last_command(index).unwrap();
-            let revision = point::revision_at(view, index, last.as_ref().map(|command| &command.head)).unwrap();
+            let revision = point::revision_at(view, index, last).unwrap();
             assert_eq!(point::revision_at(view, index, None).unwrap(), revision, "{index}");
             revision
         })

@@ -6,6 +6,7 @@
 //! between two returned commands of a walk lies no other command with records, unless the caller
 //! has skipped it.
 
+use quick_cache::sync::Cache;
 use rocksdb::DBRawIterator;
 
 use super::db::{corrupt, undecodable};
@@ -14,7 +15,7 @@ use super::options::{HISTORY, VERSIONS};
 use super::record::{HistoryHead, HistoryRecord, decode_history};
 use super::view::{CommandHistory, ReadView};
 use crate::StorageError;
-use headwater_types::{KeyRange, LogIndex};
+use headwater_types::{KeyRange, LogIndex, Revision};
 
 /// A set of tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,28 @@ impl HistorySpan {
         (keys::history(next(self.after), 0), keys::history(next(self.through), 0))
     }
 }
+
+/// The command that a state is the result of, as reads of that state tell of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastCommand {
+    /// Its log index.
+    pub index: LogIndex,
+    /// The KV revision that it made. `None` if it left the revision as it was.
+    pub revision: Option<Revision>,
+    /// Clock of its proposer, milliseconds since the Unix epoch; zero if unknown.
+    pub unix_ms: u64,
+}
+
+impl LastCommand {
+    fn of(index: LogIndex, head: &HistoryHead) -> Self {
+        Self { index, revision: head.revision, unix_ms: head.unix_ms }
+    }
+}
+
+/// Cache of commands by their log indexes: pages of one read, and reads that compare or go through
+/// one past state, ask for the same command again and again. A command never changes, so an entry
+/// is right for every view of the generation whose history reaches back to it.
+pub(super) type LastCommands = Cache<LogIndex, LastCommand>;
 
 /// Approximate size of a record in memory beside its bytes on disk, bytes.
 const RECORD_BYTES: usize = 128;
@@ -128,24 +151,29 @@ impl ReadView<'_> {
     }
 
     /// The last command that wrote records, at `index` or before it, and not before the beginning
-    /// of history. It is returned without the records. `None` if there is none.
+    /// of history. `None` if there is none.
     ///
     /// # Errors
     ///
     /// If the disk failed, or history is damaged.
-    pub fn last_command(&self, index: LogIndex) -> Result<Option<CommandHistory>, StorageError> {
+    pub fn last_command(&self, index: LogIndex) -> Result<Option<LastCommand>, StorageError> {
         let oldest = self.head().compacted_index();
         if index >= oldest {
+            if let Some(known) = self.db.last_commands.get(&index) {
+                return Ok(Some(known));
+            }
             // Mostly the index is that of a command. A walk would begin with an iterator, which
             // costs several times as much as this read.
             let key = keys::history(index, 0);
             if let Some(value) = self.snapshot.get_pinned_cf(self.families.history, key)? {
-                let head = head_of(&key, &value)?;
-                return Ok(Some(CommandHistory { index, head, records: Vec::new() }));
+                let last = LastCommand::of(index, &head_of(&key, &value)?);
+                self.db.last_commands.insert(index, last);
+                return Ok(Some(last));
             }
         }
         let after = LogIndex(oldest.get().saturating_sub(1));
-        self.walk(HistorySpan { after, through: index }, true, Tables::default()).next()
+        let walked = self.walk(HistorySpan { after, through: index }, true, Tables::default()).next()?;
+        Ok(walked.map(|command| LastCommand::of(command.index, &command.head)))
     }
 
     /// The log indexes of the commands of `span` that changed a key of `range`, ascending. `None`

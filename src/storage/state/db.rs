@@ -18,6 +18,7 @@ use rocksdb::{BottommostLevelCompaction, ColumnFamily, CompactOptions, DB, Flush
 use super::auth::RightsCache;
 use super::cache::KeyCache;
 use super::catalog::{ListCache, RowCache};
+use super::commands::LastCommands;
 use super::commits::OldestCommits;
 use super::filter::{self, KeyFilter};
 use super::head::StateHead;
@@ -34,6 +35,7 @@ use crate::data_dir::VersionMark;
 use crate::error::DAMAGED;
 use crate::manifest;
 use headwater_proto::codec::{self, CodecError};
+use headwater_types::limits::LAST_COMMANDS_CACHED_MAX;
 use headwater_types::{LogIndex, Supported, Term, Version};
 
 /// Position and membership of the last applied entry, for the consensus layer.
@@ -134,6 +136,8 @@ pub struct StateDb {
     pub(super) oldest_commits: Mutex<OldestCommits>,
     /// Compiled rights of users.
     pub(super) rights: Mutex<RightsCache>,
+    /// Commands at which states were read lately.
+    pub(super) last_commands: LastCommands,
     pub(super) rows: RowCache,
     pub(super) lists: ListCache,
     /// `None` if the state had too many versions for a filter when it was opened.
@@ -197,6 +201,7 @@ impl StateDb {
             registrations: Mutex::default(),
             oldest_commits: Mutex::default(),
             rights: Mutex::default(),
+            last_commands: LastCommands::new(LAST_COMMANDS_CACHED_MAX),
             rows: RowCache::default(),
             lists: ListCache::default(),
             head: RwLock::new(head),

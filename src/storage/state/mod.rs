@@ -55,7 +55,7 @@ mod view;
 pub use acl::{AclReader, acl_rows};
 pub use auth::AuthReader;
 pub use catalog::{CatalogReader, CatalogRow, RecordedEvents, StoredRow, mesh_name, node_key, on_node_key};
-pub use commands::{CommandRecords, CommandWalk, HistorySpan, Tables, WalkedCommand};
+pub use commands::{CommandRecords, CommandWalk, HistorySpan, LastCommand, Tables, WalkedCommand};
 pub use commits::{KeptCommits, KeptEntry};
 pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_newest, consul_tree, sessions};
 pub use db::{AppliedState, StateCopy, StateDb};

@@ -27,5 +27,6 @@ pub(super) async fn run(
     let kinds = encode::kinds(&message);
     let request = decode::request(message, node.name(), options.max_txn_ops).map_err(Status::from)?;
     let done = node.commit(&context, request).await.map_err(|error| errors::status(&error))?;
-    Ok(reply_with_epoch(node, done.index, encode::response(done.value, &kinds, node.epoch())))
+    let epoch = node.epoch();
+    Ok(reply_with_epoch(epoch, done.index, encode::response(done.value, &kinds, epoch)))
 }

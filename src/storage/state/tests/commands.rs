@@ -159,7 +159,7 @@ fn the_last_command_is_not_sought_before_the_beginning_of_history() {
         let view = db.view().unwrap();
         view.last_command(LogIndex(index)).unwrap().map(|command| command.index.get())
     };
-    assert_eq!([last(6), last(5), last(4), last(0)], [Some(6), Some(4), Some(4), None]);
+    assert_eq!([last(6), last(5), last(4), last(3), last(0)], [Some(6), Some(4), Some(4), Some(3), None]);
     bed.compact(7, 5);
     assert_eq!([last(7), last(5), last(4), last(3)], [Some(6), Some(4), Some(4), None]);
 }
