@@ -18,7 +18,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use prometheus::Registry;
@@ -165,7 +165,7 @@ struct Method {
 }
 
 /// Metadata key of the version of etcd's clients.
-const CLIENT_API_VERSION: &str = "client-api-version";
+const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
 
 /// A gRPC service that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -510,14 +510,16 @@ impl Service<Request<Incoming>> for ClientService {
         {
             return ResponseFuture { kind: Kind::Ready(Some(too_fast(&request, wait))), origin };
         }
+        if is_grpc(request.version(), request.headers()) {
+            let kind = Inner::grpc(&self.inner, request.map(ClientBody::Connection));
+            return ResponseFuture { kind, origin };
+        }
         let connected = request.extensions().get::<Connected>().cloned().unwrap_or_default();
         // The gateway ignores the certificate: it names the program that connects, not the user for
         // which that program sends the request.
         let by_gateway = Connected { certificate: None, ..connected.clone() };
         let inner = Arc::clone(&self.inner);
-        let kind = if is_grpc(request.version(), request.headers()) {
-            Inner::grpc(&self.inner, request.map(ClientBody::Connection))
-        } else if Consul::owns(request.uri().path()) {
+        let kind = if Consul::owns(request.uri().path()) {
             // Before the general preflight: on these paths the answer to `OPTIONS` lists the
             // methods.
             let request = request.map(|body| self.inner.timed(body));

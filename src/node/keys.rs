@@ -60,19 +60,14 @@ impl Keys<'_> {
         // count visits all of them.
         let is_small = matches!(query.range, KeyRange::One(_));
         loop {
-            let (metrics, answers) = (self.node.inner.metrics.clone(), Arc::clone(&self.node.inner.answers));
-            let query = query.clone();
-            let (authority, principal) = (self.node.inner.authority.clone(), ctx.principal.clone());
-            let read = self.node.read(is_small, ctx, move |view| {
-                let began = Instant::now();
-                if let Err(denied) = authority.permit(view, &principal, &[(Space::Kv, &query.range, Access::READ)])? {
-                    return Ok(Err(denied));
+            let read = match is_small {
+                true => self.node.read_now(|view| evaluate(&self.node.inner, &ctx.principal, view, &query)),
+                false => {
+                    let (inner, principal, query) = (self.node.inner.clone(), ctx.principal.clone(), query.clone());
+                    self.node.read(false, ctx, move |view| evaluate(&inner, &principal, view, &query)).await
                 }
-                let result = load_within(&answers, view, &query);
-                metrics.ranged(1, began, matches!(result, Ok(Ok(Ok(_)))));
-                result
-            });
-            let Read { index, revision, value } = read.await?;
+            };
+            let Read { index, revision, value } = read?;
             match value {
                 // The port charges the answer before this task yields. Another thread may take the
                 // capacity meanwhile: the account exceeds its bound by at most one answer a thread.
@@ -164,6 +159,22 @@ struct NoCapacity {
 /// A range with its charge in the account of answers; `None` for a small one, which the port alone
 /// charges.
 type Loaded = (RangeResult, Option<Charge>);
+
+/// Checks the right to read the range, then evaluates it as [`load_within`] does, and counts it.
+fn evaluate(
+    inner: &Inner,
+    principal: &Principal,
+    view: &ReadView<'_>,
+    query: &RangeQuery,
+) -> Result<Result<Result<Loaded, NoCapacity>, Refusal>, StorageError> {
+    let began = Instant::now();
+    if let Err(denied) = inner.authority.permit(view, principal, &[(Space::Kv, &query.range, Access::READ)])? {
+        return Ok(Err(denied));
+    }
+    let result = load_within(&inner.answers, view, query);
+    inner.metrics.ranged(1, began, matches!(result, Ok(Ok(Ok(_)))));
+    result
+}
 
 /// Evaluates a range. Its values are loaded only if the account of answers has capacity for them,
 /// else the result is `NoCapacity`. The values of a large range are charged before they are loaded.

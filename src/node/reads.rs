@@ -103,6 +103,15 @@ impl Node {
         read.inspect_err(self.inner.limit_counters.note(Limit::LongReads))
     }
 
+    /// Runs `work`, which must be small, on one view, on the calling thread. The caller has passed
+    /// `ready_to_read`.
+    pub(super) fn read_now<T>(
+        &self,
+        work: impl FnOnce(&ReadView<'_>) -> Result<Result<T, Refusal>, StorageError>,
+    ) -> Result<Read<T>, NodeError> {
+        read_now(&self.inner, work)
+    }
+
     /// Runs `work` on one view, on a blocking thread, for the node's own tasks. Their permits are
     /// separate, so that clients' reads do not delay them.
     pub(super) async fn read_by_itself<T: Send + 'static>(
