@@ -9,6 +9,8 @@
 
 # Defaults of the options, which the script may change before it reads them.
 rounds=5 seconds=5 row_list=put-64,put-256 least=0 folder=$CACHE_DIR/compare
+# What starts and stops the cluster at hand.
+cluster=$ROOT/scripts/cluster
 # Different keys of a load, and the puts before a round. Gets find their keys if there are as many puts as keys.
 keys=100000 first_puts=5000
 
@@ -57,14 +59,14 @@ stop_helpers() {
     local name
     for name in "${names[@]}"; do
         turn_to "$name"
-        "$ROOT/scripts/cluster" down
+        "$cluster" down
     done
 }
 
 # Starts a cluster with empty directories: start_fresh NAME [OPTION …]
 start_fresh() {
     turn_to "$1"
-    "$ROOT/scripts/cluster" up --fresh "${@:2}" >/dev/null 2>"$work/up.log" || {
+    "$cluster" up --fresh "${@:2}" >/dev/null 2>"$work/up.log" || {
         cat -- "$work/up.log" >&2
         die "the cluster ($1) does not start"
     }
@@ -75,14 +77,23 @@ load() {
     "$(binary)" bench "$1" --clients "$2" --keys "$keys" --val-size 256 --quiet "${@:3}"
 }
 
+# The endpoints of the cluster at hand, the leader's first. It is asked itself: a program of another checkout has other ports.
+leader_first() {
+    "$cluster" status | awk '$1 == "endpoints" { all = $2 } $1 == "leader" && $2 != "none" { leader = $2 } END {
+        if (leader == "") exit
+        printf "%s", leader
+        split(all, each, ",")
+        for (at = 1; at in each; at++) if (each[at] != leader) printf ",%s", each[at]
+    }'
+}
+
 # One row on one cluster: measure ROUND NAME ROW
 measure() {
-    local name=$2 row=$3 leader where node pids=() file=$work/$1.$2.$3.json
+    local name=$2 row=$3 where node pids=() file=$work/$1.$2.$3.json
     turn_to "$name"
-    leader=$(leader_endpoint) || die "the cluster ($name) has no leader"
-    where=$leader$(endpoints | tr ',' '\n' | awk -v leader="$leader" '$0 != leader { printf ",%s", $0 }')
+    where=$(once_known "no node leads" leader_first) || die "the cluster ($name) has no leader"
     for node in "${NODES[@]}"; do
-        pids+=("$("$ROOT/scripts/cluster" pid "$node")")
+        pids+=("$("$cluster" pid "$node")")
     done
     sync
     load "${row%-*}" "${row##*-}" --duration "${seconds}s" --write-out json --endpoints "$where" --pids "$(
@@ -103,7 +114,7 @@ measure_all() {
             start "$name"
             turn_to "$name"
             # Connections are made and caches filled before anything counts.
-            load put 64 --total "$first_puts" --sequential --endpoints "$(endpoints)" >/dev/null
+            load put 64 --total "$first_puts" --sequential --endpoints "$(once_known "no node leads" leader_first)" >/dev/null
         done
         for row in "${rows[@]}"; do
             for name in "${order[@]}"; do
@@ -112,7 +123,7 @@ measure_all() {
         done
         for name in "${order[@]}"; do
             turn_to "$name"
-            "$ROOT/scripts/cluster" down --wipe
+            "$cluster" down --wipe
         done
     done
 }

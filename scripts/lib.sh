@@ -45,6 +45,7 @@ fi
 #   310, 320   compare-auth: without and with authentication
 #   330        profile
 #   340, 350   compare-programs: the other program and this one
+#   360        compare-store
 #
 # membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.
 NODES=(1 2 3)
