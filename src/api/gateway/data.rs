@@ -13,6 +13,7 @@ use tonic::Status;
 use super::answer::{ANY, RESOURCE};
 use super::json;
 use super::routes::Route;
+use headwater_api_shared::well_known::has_own_json;
 use headwater_node::{Node, TypeMap};
 use headwater_types::resource::{Any, Type};
 
@@ -155,7 +156,15 @@ fn read_data(
     let schema = types.get(type_).and_then(|known| known.schema()).and_then(Result::ok);
     if let Some(schema) = schema {
         data.remove("@type");
-        let mut any = schema.read_data(Value::Object(data)).map_err(|error| error.to_string())?;
+        let name = named.as_deref().and_then(|url| url.rsplit('/').next());
+        let content = match data.len() {
+            // As data of such a message is written.
+            1 if name.is_some_and(has_own_json) && data.contains_key("value") => {
+                data.remove("value").unwrap_or_default()
+            }
+            _ => Value::Object(data),
+        };
+        let mut any = schema.read_data(content).map_err(|error| error.to_string())?;
         // Another type than the schema's is refused later, with the other rules of resources.
         any.type_url = named.unwrap_or(any.type_url);
         return Ok(any);

@@ -8,7 +8,8 @@ use prost_reflect::{Cardinality, DescriptorPool, FieldDescriptor, MessageDescrip
 
 use super::answer::{ANY, RESOURCE};
 
-/// The package of messages with a form of their own in JSON.
+/// The package of the messages that the library writes: most have a form of their own in JSON, and
+/// the others declare defaults.
 const WELL_KNOWN: &str = "google.protobuf";
 
 /// The layouts of all messages of a pool.

@@ -9,7 +9,8 @@
 //! needed, encoded anew by the library.
 //!
 //! Invariant: the cost is bounded by the length of the answer times [`DEPTH_MAX`], and the depth of
-//! the stack by [`DEPTH_MAX`], whatever the bytes are.
+//! the stack by three times as many levels, whatever the bytes are: those of the answer, and below
+//! them those of a message that the library writes, or of the data of a registered type.
 
 use std::collections::HashSet;
 
@@ -22,6 +23,7 @@ use prost_reflect::{DynamicMessage, SerializeOptions};
 use smallvec::SmallVec;
 
 use super::layout::{Field, Form, Kind, Layout, Layouts, Place, Shape};
+use headwater_api_shared::well_known::has_own_json;
 use headwater_node::TypeMap;
 use headwater_proto::pb::pbresource;
 use headwater_types::resource::{Any, Type};
@@ -34,8 +36,6 @@ const DEPTH_MAX: usize = 100;
 const ID: u32 = 1;
 /// Number of the field `data` of a resource.
 const DATA: u32 = 7;
-/// Full names of messages with a form of their own in JSON begin with this.
-const WELL_KNOWN: &str = "google.protobuf.";
 
 /// Reason for which encoded bytes were not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) enum Problem {
     /// A field replaces an earlier one or merges with it: it occurs again, or a second field of a
     /// oneof occurs, or a key of a map again.
     Order,
-    /// The bytes are no message of the type, or have too many levels.
+    /// The bytes are no message of the type, have too many levels, or have no form in JSON.
     Malformed,
 }
 
@@ -248,7 +248,11 @@ impl Writer<'_> {
     fn own(&mut self, layout: &Layout, bytes: &[u8]) -> Result<(), Problem> {
         let message = DynamicMessage::decode(layout.descriptor.clone(), bytes).map_err(malformed)?;
         let to = &mut serde_json::Serializer::new(&mut *self.out);
-        message.serialize_with_options(to, &WRITE).map_err(malformed)
+        let written = message.serialize_with_options(to, &WRITE);
+        // Of a value without a form, such as a time out of range, only the second pass knows that
+        // no later field replaces it.
+        let problem = if self.looks_first { Problem::Malformed } else { Problem::Order };
+        written.map_err(|_| problem)
     }
 
     /// Does `write` one level deeper.
@@ -453,7 +457,7 @@ impl Writer<'_> {
     /// The message in an `Any`, after its `@type`.
     fn inside(&mut self, place: Place, bytes: &[u8]) -> Result<(), Problem> {
         let layout = self.layouts.get(place);
-        if matches!(layout.form, Form::Any | Form::Own) {
+        if has_own_json(layout.descriptor.full_name()) {
             self.out.extend_from_slice(b",\"value\":");
             return self.message(place, bytes);
         }
@@ -475,7 +479,7 @@ impl Writer<'_> {
         let any = AnyParts::read(data)?;
         match self.registered(resource, &any)? {
             // As proto-JSON has it.
-            Some(serde_json::Value::Object(fields)) if !any.name().starts_with(WELL_KNOWN) => {
+            Some(serde_json::Value::Object(fields)) if !has_own_json(any.name()) => {
                 self.out.extend_from_slice(b"{\"@type\":");
                 self.plain(&any.type_url)?;
                 for (name, value) in fields.iter().filter(|(name, _)| *name != "@type") {

@@ -27,6 +27,7 @@ pub mod stream_metrics;
 pub mod stream_server;
 pub mod target;
 pub mod timed_body;
+pub mod well_known;
 
 use http::{HeaderMap, Version, header};
 

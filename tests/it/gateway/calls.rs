@@ -9,6 +9,7 @@ use tonic::body::Body;
 
 use super::client::{Connection, metric};
 use crate::cluster::{Cluster, Settings, get, wait_until};
+use crate::resources::client::descriptors;
 use headwater::node::Limit;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,4 +223,43 @@ async fn pages_of_other_origins_and_other_names_of_the_server_are_refused_on_eve
         assert_eq!(response.headers()["access-control-allow-methods"], "POST, GET, OPTIONS, PUT, DELETE");
         http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_with_a_form_of_its_own_can_be_written_back_as_it_was_read() {
+    let cluster = Cluster::start(Settings::calm()).await;
+    let mut http = Connection::open(&cluster.client_url(0), Version::HTTP_11).await;
+    let write = |type_: [&str; 3], tenancy: &Value, name: &str, data: &Value| {
+        let type_ = json!({"group": type_[0], "group_version": type_[1], "kind": type_[2]});
+        let id = json!({"type": type_, "tenancy": tenancy, "name": name});
+        json!({"operations": [{"write_resource": {"resource": {"id": id, "data": data}}}]}).to_string()
+    };
+    let registered = json!({
+        "@type": "type.googleapis.com/headwater.v1.ResourceType", "group": "demo", "group_version": "v2", "kind": "Free",
+        "scope": "SCOPE_NAMESPACE", "message": "google.protobuf.Struct",
+        "descriptor_set": BASE64_STANDARD.encode(descriptors("demo.v2", "Artist")),
+    });
+    let registration = write(["headwater", "v1", "ResourceType"], &json!({}), "demo-v2-free", &registered);
+    let answer = http.post("/v1/store/commit", registration).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let tenancy = json!({"partition": "default", "namespace": "default"});
+    let mut data = json!({
+        "@type": "type.googleapis.com/google.protobuf.Struct", "value": {"value": {"value": "a"}}
+    });
+    for _ in 0..2 {
+        let answer = http.post("/v1/store/commit", write(["demo", "v2", "Free"], &tenancy, "x", &data)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let target = json!({"targets": ["/resources/demo/v2/Free/default/default/x?children=false"]}).to_string();
+        let read = http.post("/v1/store/read", target).await;
+        let seen = &read.json["entities"][0]["data"]["data"];
+        assert_eq!(*seen, data, "{read:?}");
+        data = seen.clone();
+    }
+    // As answers had it before they had `value`.
+    let flat = json!({"@type": "type.googleapis.com/google.protobuf.Struct", "a": "b", "c": "d"});
+    let answer = http.post("/v1/store/commit", write(["demo", "v2", "Free"], &tenancy, "x", &flat)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let target = json!({"targets": ["/resources/demo/v2/Free/default/default/x?children=false"]}).to_string();
+    let read = http.post("/v1/store/read", target).await;
+    assert_eq!(read.json["entities"][0]["data"]["data"]["value"], json!({"a": "b", "c": "d"}), "{read:?}");
 }
