@@ -387,10 +387,24 @@ fn messages_of_any_type_are_not_followed_without_a_limit() {
         syntax = "proto3";
         package demo.v2;
         import "google/protobuf/any.proto";
-        message Artist { repeated google.protobuf.Any any = 1; }
+        message Artist { repeated google.protobuf.Any any = 1; Artist mentor = 2; }
     "#;
     let registration = ResourceType { descriptor_set: descriptors(proto, true).into(), ..registration(&[], "") };
     let schema = TypeSchema::compile(&registration).unwrap();
+    // Each is within the limit of the library, which begins anew with the next.
+    let in_turn = (0..16).fold(Vec::new(), |inner, _| {
+        let any = prost_types::Any { type_url: "x/demo.v2.Artist".to_owned(), value: inner };
+        let mut artist = Vec::new();
+        prost::encoding::message::encode(1, &any, &mut artist);
+        (0..90).fold(artist, |mentor, _| {
+            let mut pupil = Vec::new();
+            prost::encoding::bytes::encode(2, &mentor, &mut pupil);
+            pupil
+        })
+    });
+    let in_turn = Any { type_url: "type.googleapis.com/demo.v2.Artist".into(), value: in_turn.into() };
+    assert!(matches!(complete(&schema, &in_turn), Err(Violation::Malformed { .. })));
+    assert!(schema.data_as_json(&in_turn).is_err());
     let nested = |count: usize| {
         let any = |name: &str, value: Vec<u8>| prost_types::Any { type_url: format!("x/{name}"), value };
         let inner = (1..count).fold(any("demo.v2.Artist", Vec::new()), |inner, _| {
@@ -400,10 +414,11 @@ fn messages_of_any_type_are_not_followed_without_a_limit() {
         prost::encoding::message::encode(1, &inner, &mut value);
         Any { type_url: "type.googleapis.com/demo.v2.Artist".into(), value: value.into() }
     };
-    let most = nested(limits::TYPE_ANY_DEPTH_MAX);
+    // The outermost one is at the first level, and the message in the innermost one level below it.
+    let most = nested(limits::TYPE_DATA_LEVELS_MAX - 1);
     assert_eq!(complete(&schema, &most), Ok(()));
     assert_eq!(to_json(&schema, &most)["any"][0]["@type"], "x/google.protobuf.Any");
-    for count in [limits::TYPE_ANY_DEPTH_MAX + 1, 3_000] {
+    for count in [limits::TYPE_DATA_LEVELS_MAX, 3_000] {
         let refused = complete(&schema, &nested(count)).unwrap_err();
         assert!(
             matches!(&refused, Violation::Malformed { why, .. } if why.contains("google.protobuf.Any")),

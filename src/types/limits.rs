@@ -359,8 +359,8 @@ pub const TYPE_RULE_DEPTH_MAX: usize = 24;
 /// Largest depth of the syntax tree of one rule, nodes. A chain of operators is as deep as it is
 /// long, and evaluation recurses as deep.
 pub const TYPE_RULE_TREE_DEPTH_MAX: usize = 100;
-/// Most messages `google.protobuf.Any` in one another in the data of a resource.
-pub const TYPE_ANY_DEPTH_MAX: usize = 16;
+/// Most levels of messages below the data of a resource, those in a `google.protobuf.Any` included.
+pub const TYPE_DATA_LEVELS_MAX: usize = 100;
 /// Largest cost of evaluating all rules of a type for one resource, in evaluated nodes of syntax
 /// trees. 16 bytes of text that are read or copied cost as much as one node; in `matches()`, each
 /// byte costs as much as four. Bounds both time and memory.
