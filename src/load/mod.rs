@@ -331,7 +331,7 @@ fn check(kind: Kind, load: &LoadArgs) -> Result<(), CliError> {
         Kind::Range { limit } if limit == 0 || limit > load.keys => {
             Err(CliError::Usage(format!("--limit must lie between 1 and --keys ({})", load.keys)))
         }
-        Kind::Past { limit, .. } => past::check(limit, load.keys, load.key_size + load.val_size, &load.prefix),
+        Kind::Past { limit, .. } => past::check(limit, load.keys, load.key_size, load.val_size, &load.prefix),
         Kind::Txn { puts } if puts == 0 || puts as u64 > load.keys => {
             Err(CliError::Usage(format!("--txn-ops must lie between 1 and --keys ({})", load.keys)))
         }
