@@ -21,7 +21,7 @@ use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 pub use data::JsonData;
 pub use error::{SchemaError, Violation};
 
-use headwater_types::limits::TYPE_DATA_LEVELS_MAX;
+use headwater_types::limits::{TYPE_ANY_DEPTH_MAX, TYPE_DATA_LEVELS_MAX};
 use headwater_types::resource::{Any, Resource, ResourceType, check_group, check_group_version, check_kind};
 use rules::Rules;
 
@@ -91,40 +91,52 @@ impl TypeSchema {
         let malformed = |why: String| Violation::Malformed { message: message.full_name().to_owned(), why };
         let decoded = DynamicMessage::decode(message.clone(), data.value.clone());
         let decoded = decoded.map_err(|error| malformed(error.to_string()))?;
-        if !levels_are_at_most(&decoded, TYPE_DATA_LEVELS_MAX) {
+        if !Room::MOST.holds(&decoded) {
             return Err(malformed(format!(
-                "more than {TYPE_DATA_LEVELS_MAX} messages are in one another, those in google.protobuf.Any included"
+                "more than {TYPE_DATA_LEVELS_MAX} messages are in one another, those in google.protobuf.Any included, \
+                 or more than {TYPE_ANY_DEPTH_MAX} google.protobuf.Any"
             )));
         }
         Ok(decoded)
     }
 }
 
-/// Whether at most `most` levels of messages are below this one. The message inside a
-/// `google.protobuf.Any` is one level below it: the library that writes data as JSON follows those,
-/// and begins its own limit anew in each.
-fn levels_are_at_most(message: &DynamicMessage, most: usize) -> bool {
-    if message.descriptor().full_name() != ANY {
-        return message.fields().all(|(_, value)| value_levels_are_at_most(value, most));
+/// How much more may be in one another below a message. The message inside a `google.protobuf.Any`
+/// is one level below it: the library that writes data as JSON follows those, begins its own limit
+/// of levels anew in each, and copies in each all that is inside.
+#[derive(Clone, Copy)]
+struct Room {
+    levels: usize,
+    anys: usize,
+}
+
+impl Room {
+    const MOST: Self = Self { levels: TYPE_DATA_LEVELS_MAX, anys: TYPE_ANY_DEPTH_MAX };
+
+    fn holds(self, message: &DynamicMessage) -> bool {
+        if message.descriptor().full_name() != ANY {
+            return message.fields().all(|(_, value)| self.holds_value(value));
+        }
+        let Some(anys) = self.anys.checked_sub(1) else { return false };
+        let Ok(any) = message.transcode_to::<prost_types::Any>() else { return true };
+        let name = any.type_url.rsplit('/').next().unwrap_or_default();
+        let known = message.descriptor().parent_pool().get_message_by_name(name);
+        // The library does not follow what it does not know, or cannot decode.
+        let inner = known.and_then(|known| DynamicMessage::decode(known, &any.value[..]).ok());
+        inner.is_none_or(|inner| Self { anys, ..self }.holds_below(&inner))
     }
-    let Ok(any) = message.transcode_to::<prost_types::Any>() else { return true };
-    let name = any.type_url.rsplit('/').next().unwrap_or_default();
-    let known = message.descriptor().parent_pool().get_message_by_name(name);
-    // The library does not follow what it does not know, or cannot decode.
-    let inner = known.and_then(|known| DynamicMessage::decode(known, &any.value[..]).ok());
-    inner.is_none_or(|inner| below(&inner, most))
-}
 
-fn below(message: &DynamicMessage, most: usize) -> bool {
-    most.checked_sub(1).is_some_and(|most| levels_are_at_most(message, most))
-}
+    fn holds_below(self, message: &DynamicMessage) -> bool {
+        self.levels.checked_sub(1).is_some_and(|levels| Self { levels, ..self }.holds(message))
+    }
 
-fn value_levels_are_at_most(value: &Value, most: usize) -> bool {
-    match value {
-        Value::Message(message) => below(message, most),
-        Value::List(values) => values.iter().all(|value| value_levels_are_at_most(value, most)),
-        Value::Map(entries) => entries.values().all(|value| value_levels_are_at_most(value, most)),
-        _ => true,
+    fn holds_value(self, value: &Value) -> bool {
+        match value {
+            Value::Message(message) => self.holds_below(message),
+            Value::List(values) => values.iter().all(|value| self.holds_value(value)),
+            Value::Map(entries) => entries.values().all(|value| self.holds_value(value)),
+            _ => true,
+        }
     }
 }
 

@@ -392,7 +392,7 @@ fn messages_of_any_type_are_not_followed_without_a_limit() {
     let registration = ResourceType { descriptor_set: descriptors(proto, true).into(), ..registration(&[], "") };
     let schema = TypeSchema::compile(&registration).unwrap();
     // Each is within the limit of the library, which begins anew with the next.
-    let in_turn = (0..16).fold(Vec::new(), |inner, _| {
+    let in_turn = (0..8).fold(Vec::new(), |inner, _| {
         let any = prost_types::Any { type_url: "x/demo.v2.Artist".to_owned(), value: inner };
         let mut artist = Vec::new();
         prost::encoding::message::encode(1, &any, &mut artist);
@@ -414,11 +414,10 @@ fn messages_of_any_type_are_not_followed_without_a_limit() {
         prost::encoding::message::encode(1, &inner, &mut value);
         Any { type_url: "type.googleapis.com/demo.v2.Artist".into(), value: value.into() }
     };
-    // The outermost one is at the first level, and the message in the innermost one level below it.
-    let most = nested(limits::TYPE_DATA_LEVELS_MAX - 1);
+    let most = nested(limits::TYPE_ANY_DEPTH_MAX);
     assert_eq!(complete(&schema, &most), Ok(()));
     assert_eq!(to_json(&schema, &most)["any"][0]["@type"], "x/google.protobuf.Any");
-    for count in [limits::TYPE_DATA_LEVELS_MAX, 3_000] {
+    for count in [limits::TYPE_ANY_DEPTH_MAX + 1, 3_000] {
         let refused = complete(&schema, &nested(count)).unwrap_err();
         assert!(
             matches!(&refused, Violation::Malformed { why, .. } if why.contains("google.protobuf.Any")),

@@ -359,6 +359,9 @@ pub const TYPE_RULE_DEPTH_MAX: usize = 24;
 /// Largest depth of the syntax tree of one rule, nodes. A chain of operators is as deep as it is
 /// long, and evaluation recurses as deep.
 pub const TYPE_RULE_TREE_DEPTH_MAX: usize = 100;
+/// Most messages `google.protobuf.Any` in one another in the data of a resource: each costs a copy
+/// of what it has inside.
+pub const TYPE_ANY_DEPTH_MAX: usize = 16;
 /// Most levels of messages below the data of a resource, those in a `google.protobuf.Any` included.
 pub const TYPE_DATA_LEVELS_MAX: usize = 100;
 /// Largest cost of evaluating all rules of a type for one resource, in evaluated nodes of syntax
