@@ -197,6 +197,10 @@ pub const RECLAIM_BATCH_ENTRIES: usize = 1000;
 pub const KEY_CACHE_ENTRIES: usize = 200_000;
 /// Commands that the cache of those at which past states are read is made for, count.
 pub const LAST_COMMANDS_CACHED_MAX: usize = 1024;
+/// Bytes of the cache of records that were read one by one lately.
+pub const HOT_RECORDS_BYTES_MAX: usize = 16 << 20;
+/// Largest record in that cache, bytes of its key and its value together.
+pub const HOT_RECORD_BYTES_MAX: usize = 16 << 10;
 /// Longest time to live of a lease, seconds (etcd's limit; spec: etcd §3.1).
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
 /// Bytes that each lease counts for when the node compares all leases with the quota before it

@@ -35,6 +35,7 @@ pub(super) fn options() -> StateOptions {
         block_cache_bytes: 1 << 20,
         memtable_bytes: 1 << 20,
         key_cache_bytes: 1 << 16,
+        hot_records_bytes: 1 << 16,
         open_files_max: 64,
         ..StateOptions::default()
     }

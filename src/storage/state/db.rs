@@ -22,6 +22,7 @@ use super::commands::LastCommands;
 use super::commits::OldestCommits;
 use super::filter::{self, KeyFilter};
 use super::head::StateHead;
+use super::hot_records::HotRecords;
 use super::keys;
 use super::keys::Table;
 use super::options::{FAMILIES, HISTORY, INDEX, META, REVISIONS, Tuning, VERSIONS, write_options};
@@ -130,6 +131,8 @@ pub struct StateDb {
     pub(super) cache: KeyCache,
     /// The newest rows of intervals that were scanned lately.
     pub(super) ranges: RangeCache,
+    /// Records that were read one by one lately.
+    pub(super) hot_records: HotRecords,
     /// Registered types, decoded. Used by write transactions only.
     pub(super) registrations: Mutex<Registrations>,
     /// The oldest commits with idempotency keys. Used by write transactions only.
@@ -198,6 +201,7 @@ impl StateDb {
             filter: make_filter(&db)?,
             cache: KeyCache::new(tuning.options.key_cache_bytes),
             ranges: RangeCache::new(tuning.options.range_cache_bytes, Arc::clone(&tuning.range_metrics)),
+            hot_records: HotRecords::new(tuning.options.hot_records_bytes),
             registrations: Mutex::default(),
             oldest_commits: Mutex::default(),
             rights: Mutex::default(),
@@ -230,10 +234,11 @@ impl StateDb {
         &self.dir.path
     }
 
-    /// Marks the directory for removal when the generation is dropped, and empties the cache of
-    /// ranges, which only reads of the newest state use.
+    /// Marks the directory for removal when the generation is dropped, and empties the caches of
+    /// values, which hardly anything but reads of the newest state uses.
     pub(super) fn retire(&self) {
         self.ranges.clear();
+        self.hot_records.clear();
         self.dir.retired.store(true, Ordering::Release);
     }
 

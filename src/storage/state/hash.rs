@@ -9,6 +9,7 @@
 use super::db::undecodable;
 use super::head::StateHead;
 use super::keys::{self, Table};
+use super::load;
 use super::options::{INDEX, META, REVISIONS, VERSIONS};
 use super::reader::StateReader;
 use super::record::{HistoryRecord, Version, encode_lease};
@@ -218,7 +219,9 @@ impl Batch<'_, '_> {
     }
 
     fn flush(&mut self) -> Result<(), StorageError> {
-        for (version, record) in self.versions.iter().zip(self.view.load(&self.versions)?) {
+        for (version, record) in
+            self.versions.iter().zip(load::stored(self.view.db, || self.view.options(), &self.versions)?)
+        {
             hash_version(version, &record, self.hash);
         }
         self.versions.clear();

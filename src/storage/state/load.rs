@@ -23,16 +23,30 @@ const WALK_MIN: usize = 16;
 /// Log index and position of a record, and its position in the answer.
 type Slot = (LogIndex, u32, usize);
 
-/// Fetches the records of `versions` in their order. `options` makes the read options, with the
-/// view's snapshot if there is one.
+/// Fetches the records of `versions` in their order. One alone comes from the cache if it was read
+/// lately. `options` makes the read options, with the view's snapshot if there is one.
 pub(super) fn records(
     db: &StateDb,
     options: impl Fn() -> ReadOptions,
     versions: &[Version],
 ) -> Result<Vec<HistoryRecord>, StorageError> {
     if let [version] = versions {
-        return Ok(vec![record(db, &options(), version)?]);
+        if let Some(known) = db.hot_records.get(version) {
+            return Ok(vec![known]);
+        }
+        let record = record(db, &options(), version)?;
+        db.hot_records.add(version, &record);
+        return Ok(vec![record]);
     }
+    stored(db, options, versions)
+}
+
+/// Fetches the records of `versions` in their order, from RocksDB. `options` is as of [`records`].
+pub(super) fn stored(
+    db: &StateDb,
+    options: impl Fn() -> ReadOptions,
+    versions: &[Version],
+) -> Result<Vec<HistoryRecord>, StorageError> {
     let mut order: Vec<Slot> =
         versions.iter().enumerate().map(|(at, version)| (version.index, version.position, at)).collect();
     order.sort_unstable();

@@ -24,6 +24,7 @@ mod db;
 mod filter;
 mod hash;
 mod head;
+mod hot_records;
 mod index;
 mod inspect;
 mod invitations;

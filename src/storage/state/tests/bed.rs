@@ -17,6 +17,7 @@ pub(super) fn small() -> StateOptions {
         block_cache_bytes: 1 << 20,
         memtable_bytes: 64 << 10,
         key_cache_bytes: 4 << 10,
+        hot_records_bytes: 4 << 10,
         open_files_max: 64,
         ..StateOptions::default()
     }
