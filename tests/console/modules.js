@@ -135,6 +135,18 @@ url: http://h:1/x#y
   same("its names", store.namesOf("/kv/a%20b/c%23%3F?recursive=true"), ["kv", ["a b", "c#?"]])
   same("the page of a key", store.pageOf("/kv/a%20b"), "#/keys/a%20b")
 
+  for (const [data, content] of [
+    [{ "@type": "type.googleapis.com/demo.v2.Artist", value: "x" }, { value: "x" }],
+    [{ "@type": "type.googleapis.com/google.protobuf.Struct", value: { a: 1, value: 2 } }, { a: 1, value: 2 }],
+    [{ "@type": "type.googleapis.com/google.protobuf.Duration", value: "1s" }, "1s"],
+    [{ "@type": "type.googleapis.com/google.protobuf.UInt32Value", value: 5 }, 5],
+    [{ name: "as the path says" }, { name: "as the path says" }],
+    ["1s", "1s"],
+    [[1], [1]],
+  ]) {
+    same(`the content of ${JSON.stringify(data)}`, store.contentOf(data), content)
+  }
+
   const steps = (a, b) =>
     value
       .diffLines(a.split(""), b.split(""))

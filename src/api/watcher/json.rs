@@ -12,6 +12,7 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::{Map, Value, json};
 
+use headwater_api_shared::well_known::has_own_json;
 use headwater_node::TypeMap;
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::pbresource;
@@ -70,12 +71,17 @@ fn write_any(any: &prost_types::Any, types: Option<&TypeMap>) -> Value {
         RESOURCE => write_resource(&any.value, types),
         name => write_message(name, &any.value),
     };
+    with_type(any, written)
+}
+
+/// The JSON of `any`, whose message was `written`: fields stand beside `@type`, and a message with
+/// a JSON form of its own, such as a time, is `value`. Bytes in base64 if it could not be written.
+fn with_type(any: &prost_types::Any, written: Option<Value>) -> Value {
     match written {
-        Some(Value::Object(mut fields)) => {
+        Some(Value::Object(mut fields)) if !has_own_json(name(any)) => {
             fields.insert("@type".to_owned(), any.type_url.as_str().into());
             Value::Object(fields)
         }
-        // A message with a JSON form of its own, such as a time.
         Some(value) => json!({"@type": any.type_url, "value": value}),
         None => json!({"@type": any.type_url, "value": STANDARD.encode(&any.value)}),
     }
@@ -105,11 +111,7 @@ fn write_content(data: &prost_types::Any, type_: &Type, types: Option<&TypeMap>)
     let content = Any { type_url: data.type_url.clone(), value: data.value.clone().into() };
     let known = schema.and_then(|schema| schema.data_as_json(&content).ok());
     match known.and_then(|known| serde_json::to_value(known).ok()) {
-        Some(Value::Object(mut fields)) => {
-            fields.insert("@type".to_owned(), data.type_url.as_str().into());
-            Value::Object(fields)
-        }
-        Some(value) => json!({"@type": data.type_url, "value": value}),
+        Some(written) => with_type(data, Some(written)),
         None => write_any(data, None),
     }
 }
@@ -144,17 +146,16 @@ mod tests {
         };
         let implied = Change { continued: true, data: any("google.protobuf.Empty", &()), ..Change::default() };
         let unknown = Change { data: any("some.Message", &KeyValue::default()), ..Change::default() };
-        let batch = ChangeBatch { changes: vec![gone, implied, unknown] };
+        let number = prost_types::Value { kind: Some(prost_types::value::Kind::NumberValue(1.5)) };
+        let fields = prost_types::Struct { fields: [("value".to_owned(), number)].into() };
+        let own_form = Change { data: any("google.protobuf.Struct", &fields), ..Change::default() };
+        let batch = ChangeBatch { changes: vec![gone, implied, unknown, own_form] };
         let wanted = json!({"changes": [
             {"element": "a/b", "state": "DOES_NOT_EXIST", "resumeMarker": "+/8="},
             {"continued": true, "data": {"@type": "type.googleapis.com/google.protobuf.Empty", "value": {}}},
             {"data": {"@type": "type.googleapis.com/some.Message", "value": ""}},
+            {"data": {"@type": "type.googleapis.com/google.protobuf.Struct", "value": {"value": 1.5}}},
         ]});
-        let mut written = write(&batch, None);
-        // The well-known Empty has no fields, so it may be written either way.
-        if let Some(data) = written["changes"][1]["data"].as_object_mut() {
-            data.entry("value").or_insert_with(|| json!({}));
-        }
-        assert_eq!(written, wanted);
+        assert_eq!(write(&batch, None), wanted);
     }
 }

@@ -23,7 +23,7 @@ import {
 import { Follow } from "./follow.js"
 import { cells, VirtualList } from "./list.js"
 import { ListPage, opens } from "./page.js"
-import { targetOf } from "./store.js"
+import { contentOf, targetOf } from "./store.js"
 import { sideBySide } from "./value.js"
 import { read as readYaml, write as writeYaml, YamlError } from "./yaml.js"
 
@@ -58,9 +58,9 @@ const link = element => `#/resources/${element.split("/").map(encodeURIComponent
 
 /** A short text of a resource's data, for a table. */
 function summary(resource) {
-  const texts = Object.entries(resource.data ?? {}).filter(
-    ([name, value]) => name !== "@type" && value !== "" && typeof value !== "object",
-  )
+  const content = contentOf(resource.data ?? {})
+  if (content === null || typeof content !== "object") return String(content)
+  const texts = Object.entries(content).filter(([, value]) => value !== "" && typeof value !== "object")
   return texts
     .slice(0, 4)
     .map(([name, value]) => `${name}: ${value}`)
@@ -501,8 +501,7 @@ function manifestOf(resource) {
 
 /** The parts of a resource that a write may change. */
 function editable({ metadata, data }) {
-  const content = Object.fromEntries(Object.entries(data ?? {}).filter(([name]) => name !== "@type"))
-  return { ...(metadata && { metadata }), ...(data && { data: content }) }
+  return { ...(metadata && { metadata }), ...(data && { data: contentOf(data) }) }
 }
 
 export const resources = opens(Resources)

@@ -216,3 +216,14 @@ export function net(commandList) {
 export function valueOf(entity) {
   return (entity?.data?.["@type"] ?? "").endsWith("mvccpb.KeyValue") ? fromBase64(entity.data.value) : null
 }
+
+// Messages whose JSON is not an object of their fields.
+const OWN_JSON =
+  /\/google\.protobuf\.(Any|Duration|Empty|FieldMask|ListValue|Struct|Timestamp|Value|(Bool|Bytes|Double|Float|U?Int(32|64)|String)Value)$/
+
+/** The data of a resource as it is written: without its type, which stands beside its fields or beside `value`. */
+export function contentOf(data) {
+  if (data === null || typeof data !== "object" || Array.isArray(data)) return data
+  const { "@type": type = "", ...fields } = data
+  return OWN_JSON.test(type) ? fields.value : fields
+}
