@@ -5,6 +5,7 @@ mod condition;
 mod document;
 
 use std::io::Write;
+use std::pin::pin;
 use std::time::Duration;
 
 pub(super) use answer::as_json;
@@ -15,6 +16,7 @@ use crate::ClientArgs;
 use crate::Freshness;
 use crate::connect::Cluster;
 use crate::error::CliError;
+use crate::notice;
 use crate::output::{WriteOut, print_json};
 use crate::resource::Catalogue;
 use crate::resource::manifest::{self, Location, Problem, documents};
@@ -23,6 +25,8 @@ use headwater_proto::pb::headwater_v1 as pb;
 
 /// Time after which an unanswered commit is not sent again, unless `--timeout` is longer.
 const TOTAL_MAX: Duration = Duration::from_secs(30);
+/// Time without an answer after which the person is told that the commit is repeated.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// Change keys, resources, services, sessions and leases at one index, all or nothing
 ///
@@ -83,7 +87,12 @@ pub(super) async fn send(
     client: &ClientArgs,
 ) -> Result<pb::CommitResponse, CommitError> {
     let timeouts = CommitTimeouts { attempt: client.timeout, total: TOTAL_MAX.max(client.timeout) };
-    cluster.endpoints().commit(request, timeouts).await
+    let mut sent = pin!(cluster.endpoints().commit(request, timeouts));
+    if let Ok(outcome) = tokio::time::timeout(SILENCE_MAX, &mut sent).await {
+        return outcome;
+    }
+    notice!("no answer yet; the commit is repeated until {} s are over", timeouts.total.as_secs());
+    sent.await
 }
 
 /// The error of a commit that was read from `file` and has the conditions `wanted`. A refusal that

@@ -4,7 +4,8 @@
 use std::process::Stdio;
 
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 
 use super::ready;
 use crate::cluster::{Cluster, Settings, within};
@@ -116,4 +117,21 @@ async fn a_mistake_in_a_file_has_its_line() {
     let json = headwater(&cluster, 0, "commit -f - -w json", put).await;
     let json = serde_json::from_str::<Value>(&json.out).unwrap();
     assert_eq!((&json["done_before"], &json["results"][0]["operation"]), (&false.into(), &"put".into()));
+}
+
+#[tokio::test]
+async fn a_commit_that_nobody_answers_says_so() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"))
+        .args(["commit", "-f", "-", "--endpoints", &silent.local_addr().unwrap().to_string()])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let document = b"operations:\n- put: {key: a, value: b}\n";
+    child.stdin.take().unwrap().write_all(document).await.unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = within("it is said", told.next_line()).await.unwrap();
+    assert_eq!(line.as_deref(), Some("no answer yet; the commit is repeated until 30 s are over"));
 }
