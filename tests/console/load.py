@@ -1,11 +1,13 @@
-"""Measures how the console keeps up with a large and busy store. load.py PORT [SECONDS]
+"""Measures how the console keeps up with a large and busy store. load.py PROGRAM PORT [SECONDS]
 
 Fills the store with 100,000 keys and 1,000 services, changes it about a thousand times a second, and prints for each page the
-times between frames, milliseconds, and how many commands came. Fails if one frame in a hundred takes more than 50 ms.
+times between frames, milliseconds, and how many commands came. Fails if one frame in a hundred takes more than 50 ms. Keys are
+put by PROGRAM, headwater: a generator in Python would take the processor time of the browser.
 """
 
 import http.client
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -13,9 +15,12 @@ from base64 import b64encode
 
 from browser import Browser, program
 
-PORT = int(sys.argv[1])
-SECONDS = int(sys.argv[2]) if len(sys.argv) > 2 else 8
-KEYS, SERVICES, WRITERS, CHANGES_PER_S, FRAME_MS_MAX = 100_000, 1_000, 8, 1_000, 50
+PROGRAM, PORT = sys.argv[1], int(sys.argv[2])
+SECONDS = int(sys.argv[3]) if len(sys.argv) > 3 else 8
+KEYS, SERVICES, FRAME_MS_MAX = 100_000, 1_000, 50
+# Changes a second of services; number of keys with a prefix, and changes of them a second. One page opens `load/1/`.
+SERVICES_PER_S = 200
+KEYS_PER_S = {"flat-": (KEYS // 2, 400), "load/1/": (KEYS // 20, 40), "load/3/": (KEYS // 20, 360)}
 FRAMES = """new Promise(done => {
     const frames = []
     let last = performance.now()
@@ -43,10 +48,18 @@ class Client:
         text = response.read()
         if response.status != 200:
             raise RuntimeError(f"{path}: {response.status} {text[:300]}")
+        return text
 
 
 def key(number):
-    return f"load/{number % 10}/{number:06}" if number % 2 else f"flat-{number:06}"
+    """One half of the keys has no branch, the other one ten."""
+    half = KEYS // 2
+    return f"flat-{number:06}" if number < half else f"load/{number % 10}/{(number - half) // 10:06}"
+
+
+def index(client):
+    """The log index that the store has reached."""
+    return int(json.loads(client.ask("POST", "/v1/store/read", {"targets": ["/kv/none"]}))["index"])
 
 
 def fill():
@@ -77,30 +90,31 @@ class Writers:
     """Changes keys and services, four to one, at a rate."""
 
     def __init__(self):
-        self.done = 0
         self.ends = threading.Event()
-        self.threads = [threading.Thread(target=self.write, args=(number,), daemon=True) for number in range(WRITERS)]
-        for thread in self.threads:
-            thread.start()
+        self.services = threading.Thread(target=self.write_services, daemon=True)
+        self.services.start()
+        self.keys = [self.write_keys(prefix, *load) for prefix, load in KEYS_PER_S.items()]
 
-    def write(self, number):
+    def write_keys(self, prefix, keys, rate):
+        size = len(f"{prefix}{0:06}")
+        options = f"--rate {rate} --clients 4 --key-size {size} --keys {keys} --val-size 16 --duration 10m --quiet"
+        command = [PROGRAM, "bench", "put", "--endpoints", f"127.0.0.1:{PORT}", "--prefix", prefix, *options.split()]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def write_services(self):
         client = Client()
         began, count = time.monotonic(), 0
         while not self.ends.is_set():
             count += 1
-            change = count * WRITERS + number
-            if change % 5:
-                client.ask(
-                    "POST", "/v3/kv/put", {"key": encoded(key(change * 7919 % KEYS)), "value": encoded(str(change))}
-                )
-            else:
-                client.ask(
-                    "PUT",
-                    "/v1/catalog/register",
-                    service(change * 31 % SERVICES, ("passing", "warning", "critical")[change % 3]),
-                )
-            self.done += 1
-            time.sleep(max(0, began + count * WRITERS / CHANGES_PER_S - time.monotonic()))
+            status = ("passing", "warning", "critical")[count % 3]
+            client.ask("PUT", "/v1/catalog/register", service(count * 31 % SERVICES, status))
+            time.sleep(max(0, began + count / SERVICES_PER_S - time.monotonic()))
+
+    def end(self):
+        self.ends.set()
+        for generator in self.keys:
+            generator.kill()
+            generator.wait()
 
 
 def main():
@@ -108,6 +122,7 @@ def main():
     fill()
     browser = Browser(program())
     writers = Writers()
+    client = Client()
     slow = []
     try:
         browser.size(1280, 800)
@@ -121,9 +136,9 @@ def main():
             browser.open(f"http://127.0.0.1:{PORT}/ui/#/{page}")
             browser.shows(ready, "#main", 60)
             time.sleep(2)
-            before = writers.done
+            before, began = index(client), time.monotonic()
             frames = sorted(browser.run(FRAMES % (SECONDS * 1000)))
-            rate = (writers.done - before) / SECONDS
+            rate = (index(client) - before) / (time.monotonic() - began)
             p99 = frames[len(frames) * 99 // 100]
             print(
                 f"{page:28} {rate:6.0f} changes/s  {len(frames):5} frames  median {frames[len(frames) // 2]:5.1f}  p99 {p99:5.1f}  longest {frames[-1]:6.1f} ms",
@@ -132,7 +147,7 @@ def main():
             if p99 > FRAME_MS_MAX:
                 slow.append(page)
     finally:
-        writers.ends.set()
+        writers.end()
         browser.close()
     if browser.problems or slow:
         sys.exit(f"too slow: {slow}; errors in the page: {browser.problems}")

@@ -14,7 +14,7 @@ import {
   h,
   icon,
   number,
-  perFrame,
+  paced,
   say,
   tabs,
   time,
@@ -152,7 +152,8 @@ class Keys extends ListPage {
         this.canWrite && button("New key", () => this.create(), { symbol: "plus", kind: "small" }),
       ],
     })
-    this.draw = perFrame(() => this.flatten())
+    // Ten times a second is enough to follow changes, and leaves the browser time for all else.
+    this.draw = paced(() => this.flatten(), 100)
     this.root.isOpen = this.root.isBranch = true
     this.begun = this.begin()
     this.move(context.parts)

@@ -1,7 +1,7 @@
 // Leases, the locks and elections that stand on them, and Consul's sessions.
 
 import { asText, field, fromBase64, pause, rpc, send, toBase64 } from "./api.js"
-import { button, choice, confirm, duration, empty, facts, fail, h, number, perFrame, say } from "./dom.js"
+import { button, choice, confirm, duration, empty, facts, fail, h, number, paced, say } from "./dom.js"
 import { Follow } from "./follow.js"
 import { cells } from "./list.js"
 import { ListPage, opens } from "./page.js"
@@ -65,7 +65,7 @@ class Leases extends ListPage {
       tools: search => [search, kind],
     })
     this.split.classList.toggle("has-detail", Boolean(this.id))
-    this.draw = perFrame(() => this.show())
+    this.draw = paced(() => this.show(), 100)
     if (!this.id) this.hint("Choose a row to see what stands on it.")
     if (this.view === "sessions") this.watchSessions()
     else if (this.at) this.past(["/leases"], entities => this.showPast(entities))
