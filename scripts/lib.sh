@@ -247,7 +247,7 @@ binary() {
     printf '%s\n' "${HEADWATER_BIN:-$CARGO_TARGET_DIR/debug/headwater}"
 }
 
-# Builds the program unless HEADWATER_BIN names one.
+# Builds the program unless HEADWATER_BIN names one; without optimisation at link time if HEADWATER_BUILD is `optimised`.
 build() {
     if [[ -n ${HEADWATER_BIN:-} ]]; then
         [[ -x $HEADWATER_BIN ]] || die "HEADWATER_BIN is $HEADWATER_BIN, which cannot be run"
@@ -256,9 +256,13 @@ build() {
     "$ROOT/scripts/setup" build
     need_rust
     if [[ ! -x $(binary) ]]; then
-        say "building; the first time compiles RocksDB, which takes about 15 minutes on two cores"
+        say "building; the first time takes about 40 minutes on two cores, 15 of them for RocksDB"
     fi
-    in_root cargo optimised --locked >&2
+    case ${HEADWATER_BUILD:-program} in
+    program) in_root cargo program >&2 ;;
+    optimised) in_root cargo optimised --locked -p headwater >&2 ;;
+    *) die "HEADWATER_BUILD is $HEADWATER_BUILD; there are program, and optimised, which is built sooner" ;;
+    esac
 }
 
 # Builds this version's program, the one that plays the next version, and the program of chaos, unless HEADWATER_BIN,
