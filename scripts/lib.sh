@@ -247,22 +247,33 @@ binary() {
     printf '%s\n' "${HEADWATER_BIN:-$CARGO_TARGET_DIR/debug/headwater}"
 }
 
-# Builds the program unless HEADWATER_BIN names one; without optimisation at link time if HEADWATER_BUILD is `optimised`.
+# Builds the program unless HEADWATER_BIN names one; without link-time optimisation if HEADWATER_PROFILE is `optimised`.
 build() {
     if [[ -n ${HEADWATER_BIN:-} ]]; then
         [[ -x $HEADWATER_BIN ]] || die "HEADWATER_BIN is $HEADWATER_BIN, which cannot be run"
         return
     fi
+    local command minutes
+    case ${HEADWATER_PROFILE:-program} in
+    program) command=(program) minutes=40 ;;
+    optimised) command=(optimised --locked -p headwater) minutes=30 ;;
+    *) die "HEADWATER_PROFILE is $HEADWATER_PROFILE; it must be program, or optimised, which is built sooner" ;;
+    esac
     "$ROOT/scripts/setup" build
     need_rust
     if [[ ! -x $(binary) ]]; then
-        say "building; the first time takes about 40 minutes on two cores, 15 of them for RocksDB"
+        say "building; the first time takes about $minutes minutes on two cores, 15 of them for RocksDB"
     fi
-    case ${HEADWATER_BUILD:-program} in
-    program) in_root cargo program >&2 ;;
-    optimised) in_root cargo optimised --locked -p headwater >&2 ;;
-    *) die "HEADWATER_BUILD is $HEADWATER_BUILD; there are program, and optimised, which is built sooner" ;;
-    esac
+    in_root cargo "${command[@]}" >&2
+}
+
+# Builds a program that tests the other one, and prints where it is: build_tool chaos, build_tool fuzz. Both have the features of
+# `headwater` for all dependencies: none is compiled twice.
+build_tool() {
+    "$ROOT/scripts/setup" build >&2
+    need_rust
+    in_root cargo optimised --locked -p headwater -p "headwater-$1" --bin "$1" >&2
+    printf '%s\n' "$CARGO_TARGET_DIR/debug/$1"
 }
 
 # Builds this version's program, the one that plays the next version, and the program of chaos, unless HEADWATER_BIN,
@@ -276,7 +287,8 @@ build_two_versions() {
         fi
         need_rust
         mkdir -p -- "$programs"
-        # Beside each other the second build would take the place of the first.
+        # Beside each other the second build would take the place of the first. Versions are not compared for speed: link-time
+        # optimisation would cost each of them eight minutes.
         in_root cargo optimised --locked -p headwater >&2
         cp -- "$CARGO_TARGET_DIR/debug/headwater" "$programs/this"
         in_root cargo optimised --locked -p headwater -p headwater-chaos \
