@@ -1,8 +1,8 @@
 """Measures how the console keeps up with a large and busy store. load.py PROGRAM PORT [SECONDS]
 
 Fills the store with 100,000 keys and 1,000 services, changes it about a thousand times a second, and prints for each page the
-times between frames, milliseconds, and how many commands came. Fails if one frame in a hundred takes more than 50 ms. Keys are
-put by PROGRAM, headwater: a generator in Python would take the processor time of the browser.
+times between frames, milliseconds, and how many commands came. Fails if one frame in a hundred takes more than 50 ms, or if the
+load did not keep its rate. Keys are put by PROGRAM, headwater: a generator in Python would take the processor time of the browser.
 """
 
 import http.client
@@ -18,6 +18,8 @@ from browser import Browser, program
 PROGRAM, PORT = sys.argv[1], int(sys.argv[2])
 SECONDS = int(sys.argv[3]) if len(sys.argv) > 3 else 8
 KEYS, SERVICES, FRAME_MS_MAX = 100_000, 1_000, 50
+# Changes a second below which a page was not under the load.
+RATE_MIN = 900
 # Changes a second of services; number of keys with a prefix, and changes of them a second. One page opens `load/1/`.
 SERVICES_PER_S = 200
 KEYS_PER_S = {"flat-": (KEYS // 2, 400), "load/1/": (KEYS // 20, 40), "load/3/": (KEYS // 20, 360)}
@@ -110,6 +112,11 @@ class Writers:
             client.ask("PUT", "/v1/catalog/register", service(count * 31 % SERVICES, status))
             time.sleep(max(0, began + count / SERVICES_PER_S - time.monotonic()))
 
+    def check(self):
+        """Fails if a writer has ended by itself."""
+        if not self.services.is_alive() or any(generator.poll() is not None for generator in self.keys):
+            raise RuntimeError("a writer has ended: the store was not under load")
+
     def end(self):
         self.ends.set()
         for generator in self.keys:
@@ -121,9 +128,9 @@ def main():
     print("filling", flush=True)
     fill()
     browser = Browser(program())
-    writers = Writers()
     client = Client()
-    slow = []
+    slow, idle = [], []
+    writers = Writers()
     try:
         browser.size(1280, 800)
         for page, ready in (
@@ -144,13 +151,16 @@ def main():
                 f"{page:28} {rate:6.0f} changes/s  {len(frames):5} frames  median {frames[len(frames) // 2]:5.1f}  p99 {p99:5.1f}  longest {frames[-1]:6.1f} ms",
                 flush=True,
             )
+            writers.check()
             if p99 > FRAME_MS_MAX:
                 slow.append(page)
+            if rate < RATE_MIN:
+                idle.append(page)
     finally:
         writers.end()
         browser.close()
-    if browser.problems or slow:
-        sys.exit(f"too slow: {slow}; errors in the page: {browser.problems}")
+    if browser.problems or slow or idle:
+        sys.exit(f"too slow: {slow}; fewer than {RATE_MIN} changes a second: {idle}; errors in the page: {browser.problems}")
 
 
 if __name__ == "__main__":
