@@ -1,10 +1,12 @@
 //! Formats on disks and wires: the generated code of the protos, and the bytes of commands and
 //! records.
 //!
-//! [`pb`] is generated code; [`codec`] encodes and decodes the types of the store.
+//! [`pb`] is generated code; [`codec`] encodes and decodes the types of the store; [`well_known`]
+//! has names.
 
 pub mod codec;
 pub mod pb;
+pub mod well_known;
 
 #[cfg(test)]
 mod page_tests;

@@ -13,8 +13,8 @@ use tonic::Status;
 use super::answer::{ANY, RESOURCE};
 use super::json;
 use super::routes::Route;
-use headwater_api_shared::well_known::has_own_json;
 use headwater_node::{Node, TypeMap};
+use headwater_proto::well_known::has_own_json;
 use headwater_types::resource::{Any, Type};
 
 /// Name of the field of a resource that holds its data.

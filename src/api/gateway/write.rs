@@ -23,9 +23,9 @@ use prost_reflect::{DynamicMessage, SerializeOptions};
 use smallvec::SmallVec;
 
 use super::layout::{Field, Form, Kind, Layout, Layouts, Place, Shape};
-use headwater_api_shared::well_known::has_own_json;
 use headwater_node::TypeMap;
 use headwater_proto::pb::pbresource;
+use headwater_proto::well_known::has_own_json;
 use headwater_types::resource::{Any, Type};
 
 const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(true);

@@ -27,7 +27,6 @@ pub mod stream_metrics;
 pub mod stream_server;
 pub mod target;
 pub mod timed_body;
-pub mod well_known;
 
 use http::{HeaderMap, Version, header};
 

@@ -12,12 +12,12 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::{Map, Value, json};
 
-use headwater_api_shared::well_known::has_own_json;
 use headwater_node::TypeMap;
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::pbresource;
 use headwater_proto::pb::pbwatcher::change::State;
 use headwater_proto::pb::pbwatcher::{Change, ChangeBatch};
+use headwater_proto::well_known::has_own_json;
 use headwater_types::resource::{Any, Type};
 
 const WRITE: SerializeOptions = SerializeOptions::new();
