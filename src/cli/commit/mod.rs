@@ -91,7 +91,7 @@ pub(super) async fn send(
     if let Ok(outcome) = tokio::time::timeout(SILENCE_MAX, &mut sent).await {
         return outcome;
     }
-    notice!("no answer yet; the commit is repeated until {} s are over", timeouts.total.as_secs());
+    notice!("no outcome yet; trying for up to {} s", timeouts.total.as_secs());
     sent.await
 }
 

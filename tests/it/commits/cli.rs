@@ -133,5 +133,5 @@ async fn a_commit_that_nobody_answers_says_so() {
     child.stdin.take().unwrap().write_all(document).await.unwrap();
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
     let line = within("it is said", told.next_line()).await.unwrap();
-    assert_eq!(line.as_deref(), Some("no answer yet; the commit is repeated until 30 s are over"));
+    assert_eq!(line.as_deref(), Some("no outcome yet; trying for up to 30 s"));
 }
