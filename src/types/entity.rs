@@ -61,7 +61,7 @@ pub fn name_of(key: &[u8]) -> String {
 /// `key` as text, if it has only letters, digits, `-`, `_` and single slashes between parts, and at
 /// most [`ENTITY_DEPTH_MAX`] parts: it is its own name then. Others may be, too. Most keys are so,
 /// and a list has thousands of them.
-fn same_as_name(key: &[u8]) -> Option<&str> {
+pub fn same_as_name(key: &[u8]) -> Option<&str> {
     let (mut slashes, mut is_empty_part) = (0, true);
     for byte in key {
         match byte {

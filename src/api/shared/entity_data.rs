@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, int64, key_len};
 
 use super::catalog;
 use super::key_value::key_value;
 use headwater_node::ElementData;
-use headwater_proto::pb::{etcdserverpb, mvccpb, pbresource};
+use headwater_proto::pb::{etcdserverpb, pbresource};
+use headwater_types::{KeyValue, LeaseId};
 
 /// The type URL in an `Any` of the message with this full name.
 macro_rules! type_url {
@@ -19,7 +20,7 @@ macro_rules! type_url {
 }
 
 /// The data of an entity, to be sent as `google.protobuf.Any`. A pair is encoded where it is sent:
-/// its value is not copied before.
+/// its value is not copied before, and no message is built for it.
 pub struct PackedData {
     type_url: &'static str,
     value: PackedValue,
@@ -28,7 +29,7 @@ pub struct PackedData {
 }
 
 enum PackedValue {
-    Pair(mvccpb::KeyValue),
+    Pair(KeyValue),
     Encoded(Vec<u8>),
 }
 
@@ -47,9 +48,8 @@ impl PackedData {
         match data {
             ElementData::Empty => encoded(type_url!("google.protobuf.Empty"), Vec::new()),
             ElementData::Kv(kv) => {
-                let pair = key_value(kv);
-                let value_len = pair.encoded_len();
-                Self { type_url: type_url!("mvccpb.KeyValue"), value: PackedValue::Pair(pair), value_len }
+                let value_len = pair_len(&kv);
+                Self { type_url: type_url!("mvccpb.KeyValue"), value: PackedValue::Pair(kv), value_len }
             }
             ElementData::Resource(resource) => {
                 let resource: pbresource::Resource = Arc::unwrap_or_clone(resource).into();
@@ -96,11 +96,65 @@ impl PackedData {
             encode_key(VALUE, WireType::LengthDelimited, start);
             encode_varint(self.value_len as u64, start);
         }
-        to.put_slice(start);
         match &self.value {
-            PackedValue::Pair(pair) => pair.encode_raw(to),
-            PackedValue::Encoded(value) => to.put_slice(value),
+            PackedValue::Pair(pair) => encode_pair(pair, start, to),
+            PackedValue::Encoded(value) => {
+                to.put_slice(start);
+                to.put_slice(value);
+            }
         }
+    }
+}
+
+/// Numbers of the fields of `mvccpb.KeyValue`.
+mod pair_field {
+    pub(super) const KEY: u32 = 1;
+    pub(super) const CREATE_REVISION: u32 = 2;
+    pub(super) const MOD_REVISION: u32 = 3;
+    pub(super) const VERSION: u32 = 4;
+    pub(super) const VALUE: u32 = 5;
+    pub(super) const LEASE: u32 = 6;
+}
+
+/// The numbers of a pair that come before its value, each with its field.
+fn leading_numbers(pair: &KeyValue) -> [(u32, i64); 3] {
+    [
+        (pair_field::CREATE_REVISION, pair.create_revision.get()),
+        (pair_field::MOD_REVISION, pair.mod_revision.get()),
+        (pair_field::VERSION, pair.version),
+    ]
+}
+
+/// Length of the message `mvccpb.KeyValue`, bytes.
+fn pair_len(pair: &KeyValue) -> usize {
+    // As in every message, empty fields are left out.
+    let bytes_len = |tag, bytes: &Bytes| if bytes.is_empty() { 0 } else { length_delimited_len(tag, bytes.len()) };
+    let number_len = |(tag, number): (u32, i64)| if number == 0 { 0 } else { int64::encoded_len(tag, &number) };
+    bytes_len(pair_field::KEY, &pair.key)
+        + leading_numbers(pair).map(number_len).iter().sum::<usize>()
+        + bytes_len(pair_field::VALUE, &pair.value)
+        + number_len((pair_field::LEASE, pair.lease.get()))
+}
+
+/// Writes `start`, and then the message `mvccpb.KeyValue`. All but the value is put together in
+/// `start` before it is written.
+fn encode_pair(pair: &KeyValue, start: &mut Vec<u8>, to: &mut impl BufMut) {
+    if !pair.key.is_empty() {
+        encode_bytes(pair_field::KEY, &pair.key, start);
+    }
+    for (tag, number) in leading_numbers(pair) {
+        if number != 0 {
+            int64::encode(tag, &number, start);
+        }
+    }
+    if !pair.value.is_empty() {
+        encode_key(pair_field::VALUE, WireType::LengthDelimited, start);
+        encode_varint(pair.value.len() as u64, start);
+    }
+    to.put_slice(start);
+    to.put_slice(&pair.value);
+    if pair.lease != LeaseId::NONE {
+        int64::encode(pair_field::LEASE, &pair.lease.get(), to);
     }
 }
 
@@ -121,7 +175,7 @@ pub fn encode_bytes(tag: u32, bytes: &[u8], to: &mut impl BufMut) {
 pub fn entity_data(data: ElementData, datacenter: &str) -> prost_types::Any {
     let PackedData { type_url, value, .. } = PackedData::new(data, datacenter);
     let value = match value {
-        PackedValue::Pair(pair) => pair.encode_to_vec(),
+        PackedValue::Pair(pair) => key_value(pair).encode_to_vec(),
         PackedValue::Encoded(value) => value,
     };
     prost_types::Any { type_url: type_url.to_owned(), value }

@@ -58,10 +58,10 @@ impl ReadAnswer {
         self.head.encode_raw(to);
         // All of an entity but its data is put together here, then written at once.
         let (mut path, mut start) = (String::with_capacity(ENTITY_BYTES), Vec::with_capacity(2 * ENTITY_BYTES));
-        for StoreEntity { space, name, data, index } in self.entities {
+        for entity in self.entities {
             path.clear();
-            push_path(&mut path, space, &name);
-            let (index, data) = (index.get(), PackedData::new(data, &self.datacenter));
+            push_path(&mut path, entity.space, entity.name());
+            let (index, data) = (entity.index.get(), PackedData::new(entity.data, &self.datacenter));
             let data_len = data.encoded_len();
             // As in every message, zero is left out.
             let index_len = if index == 0 { 0 } else { uint64::encoded_len(INDEX, &index) };
@@ -122,7 +122,7 @@ mod tests {
     use headwater_types::{KeyValue, LeaseId, LogIndex, Revision, StoreEpoch};
 
     fn entity(space: EntitySpace, name: &str, data: ElementData, index: u64) -> StoreEntity {
-        StoreEntity { space, name: name.to_owned(), data, index: LogIndex(index) }
+        StoreEntity::new(space, name.to_owned(), data, LogIndex(index))
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
             entity(EntitySpace::Leases, "5", ElementData::Lease { id: LeaseId(5), ttl_seconds: 60 }, 4),
         ];
         let listed = |entity: StoreEntity| pb::Entity {
-            path: path_of(entity.space, &entity.name),
+            path: path_of(entity.space, entity.name()),
             data: Some(entity_data(entity.data, "dc1")),
             index: entity.index.get(),
         };

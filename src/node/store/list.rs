@@ -16,7 +16,7 @@ use crate::{ElementData, EntitySpace};
 use headwater_storage::state::{CatalogReader, CatalogRow, StateReader, Table, node_key, on_node_key};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::catalog::{CatalogNode, Service, canonical};
-use headwater_types::entity::{name_of, relative};
+use headwater_types::entity::{name_of, relative, same_as_name};
 use headwater_types::limits::{ENTITY_DEPTH_MAX, STORE_PAGE_BYTES_MAX, STORE_PAGE_DEFAULT, STORE_PAGE_MAX};
 use headwater_types::{KeyRange, KeyValue, LogIndex, Resource};
 
@@ -25,12 +25,34 @@ use headwater_types::{KeyRange, KeyValue, LogIndex, Resource};
 pub struct StoreEntity {
     /// The space of the entity.
     pub space: EntitySpace,
-    /// The name in the space.
-    pub name: String,
+    /// The name in the space, but for a key that is its own name, as most are.
+    given_name: Option<String>,
     /// Its data; [`ElementData::Empty`] for a name that exists because of others below it.
     pub data: ElementData,
     /// Log index of its last change; zero if it is unknown.
     pub index: LogIndex,
+}
+
+impl StoreEntity {
+    /// An entity with the name that is given.
+    pub fn new(space: EntitySpace, name: String, data: ElementData, index: LogIndex) -> Self {
+        Self { space, given_name: Some(name), data, index }
+    }
+
+    /// A key that exists.
+    fn pair(pair: KeyValue, index: LogIndex) -> Self {
+        let given_name = same_as_name(&pair.key).is_none().then(|| name_of(&pair.key));
+        Self { space: EntitySpace::Kv, given_name, data: ElementData::Kv(pair), index }
+    }
+
+    /// The name in the space.
+    pub fn name(&self) -> &str {
+        match (&self.given_name, &self.data) {
+            (Some(name), _) => name,
+            (None, ElementData::Kv(pair)) => std::str::from_utf8(&pair.key).unwrap_or_default(),
+            (None, _) => "",
+        }
+    }
 }
 
 /// The page that one read fills, from one or several targets.
@@ -78,7 +100,7 @@ impl Page {
         if !self.has_room() {
             return false;
         }
-        self.bytes += bytes + size::entity(&entity.name);
+        self.bytes += bytes + size::entity(entity.name());
         self.last.clear();
         self.last.extend_from_slice(last);
         self.entities.push(entity);
@@ -90,11 +112,12 @@ impl Page {
         if !self.has_room() {
             return false;
         }
-        let name = name_of(&pair.key);
-        self.bytes += pair.value.len() + size::entity(&name);
         self.last.clear();
         self.last.extend_from_slice(&pair.key);
-        self.entities.push(StoreEntity { space: EntitySpace::Kv, name, data: ElementData::Kv(pair), index });
+        let bytes = pair.value.len();
+        let entity = StoreEntity::pair(pair, index);
+        self.bytes += bytes + size::entity(entity.name());
+        self.entities.push(entity);
         true
     }
 
@@ -176,7 +199,7 @@ fn list_keys(
             let name = name_of(&record.kv.key[..slash]);
             // A key with the same name stands for both.
             let is_named = view.lookup(Table::Kv, &inner[..slash], at.lookup)?.is_some();
-            let entity = StoreEntity { space: EntitySpace::Kv, name, data: ElementData::Empty, index: LogIndex::ZERO };
+            let entity = StoreEntity::new(EntitySpace::Kv, name, ElementData::Empty, LogIndex::ZERO);
             if is_named || page.push(&inner, 0, entity) {
                 below = Some(inner);
             }
@@ -192,7 +215,7 @@ fn list_keys(
 
 fn resource_entity(resource: Resource) -> StoreEntity {
     let (name, index) = (resources::name(&resource.id), resource.version);
-    StoreEntity { space: EntitySpace::Resources, name, data: ElementData::Resource(resource.into()), index }
+    StoreEntity::new(EntitySpace::Resources, name, ElementData::Resource(resource.into()), index)
 }
 
 fn list_resources(
@@ -248,7 +271,7 @@ impl Children {
     fn list(self, space: EntitySpace, root: &str, after: &[u8], page: &mut Page) {
         for child in self.0.into_iter().filter(|child| child.as_bytes() > after) {
             let name = if root.is_empty() { child.clone() } else { format!("{root}/{child}") };
-            let entity = StoreEntity { space, name, data: ElementData::Empty, index: LogIndex::ZERO };
+            let entity = StoreEntity::new(space, name, ElementData::Empty, LogIndex::ZERO);
             if !page.push(child.as_bytes(), 0, entity) {
                 return;
             }
@@ -337,7 +360,7 @@ fn push_instance(
     let bytes = size::instance(&instance);
     let name = catalog::instance_name(&instance);
     let data = ElementData::Instance(instance);
-    page.push(key, bytes, StoreEntity { space: EntitySpace::Services, name, data, index })
+    page.push(key, bytes, StoreEntity::new(EntitySpace::Services, name, data, index))
 }
 
 fn list_nodes(
@@ -357,7 +380,7 @@ fn list_nodes(
         let row = record.row::<CatalogNode>(version.index)?;
         let (name, bytes) = (catalog::segment(&canonical(&row.name)), version.value_len as usize);
         let data = ElementData::CatalogNode(row);
-        let entity = StoreEntity { space: EntitySpace::Nodes, name, data, index: version.index };
+        let entity = StoreEntity::new(EntitySpace::Nodes, name, data, version.index);
         Ok(page.push(&record.kv.key, bytes, entity))
     })
 }
@@ -388,7 +411,7 @@ fn list_cluster(view: &ReadView<'_>, at: At, target: &StoreTarget, after: &[u8],
     let is_directory = target.space == EntitySpace::Cluster && target.name.is_empty();
     if is_directory && target.depth == Depth::Children && after.is_empty() {
         let data = ElementData::Empty;
-        let directory = StoreEntity { space: target.space, name: "members".to_owned(), data, index: LogIndex::ZERO };
+        let directory = StoreEntity::new(target.space, "members".to_owned(), data, LogIndex::ZERO);
         page.push(b"members", 0, directory);
     }
     let mut found: Vec<_> =
@@ -396,7 +419,7 @@ fn list_cluster(view: &ReadView<'_>, at: At, target: &StoreTarget, after: &[u8],
     found.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
     for (name, data, index) in found {
         let last = name.clone();
-        if !page.push(last.as_bytes(), 0, StoreEntity { space: target.space, name, data, index }) {
+        if !page.push(last.as_bytes(), 0, StoreEntity::new(target.space, name, data, index)) {
             break;
         }
     }

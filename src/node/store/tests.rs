@@ -80,7 +80,7 @@ impl Bed {
                 let next = page.cut();
                 let entities = page.into_entities();
                 assert!(entities.len() <= size);
-                found.extend(entities.iter().map(|entity| format!("{}={}", entity.name, shown(&entity.data))));
+                found.extend(entities.iter().map(|entity| format!("{}={}", entity.name(), shown(&entity.data))));
                 match next {
                     Some(next) => after = next,
                     None => return found,
