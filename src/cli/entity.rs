@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::Freshness;
@@ -16,6 +17,7 @@ use super::connect::Cluster;
 use super::resource::{Catalogue, Data};
 use headwater_client::controller::wire;
 use headwater_proto::pb::{PUBLIC_DESCRIPTORS, google, mvccpb, pbresource};
+use headwater_proto::well_known::has_own_json;
 use headwater_types::resource::{ResourceId, Type};
 
 /// Least time between two reads of the catalogue for the same unknown type. It is read again
@@ -113,12 +115,11 @@ pub(super) fn shown(any: &prost_types::Any, types: &Types) -> String {
 
 /// The data of an element as proto-JSON, with its `@type`. The data within a resource is written by
 /// its registered type. The bytes of the element are the field `value`, in base64, if they do not
-/// decode, or if this program has no descriptor of the message or of a message within it.
+/// decode, or if this program has no descriptor of the message or of a message within it. A message
+/// with a JSON form of its own, such as the directory's, is `value`, too.
 pub(super) fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
-    if name(any) == KEY
-        && let Some(json) = key_as_json(any)
-    {
-        return json;
+    if let Some(key) = WrittenKey::of(any) {
+        return serde_json::to_value(key).unwrap_or_default();
     }
     if let Some(resource) = resource(any) {
         let data = types.data(&resource);
@@ -132,34 +133,75 @@ pub(super) fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
     known_as_json(any, &any.value)
 }
 
-/// A key as proto-JSON with its `@type`; `None` if it does not decode. Made without the descriptor,
-/// which is faster: most of a history is keys.
-fn key_as_json(any: &prost_types::Any) -> Option<Value> {
-    let kv = mvccpb::KeyValue::decode(any.value.as_slice()).ok()?;
-    let mut fields = serde_json::Map::new();
-    fields.insert("@type".to_owned(), any.type_url.as_str().into());
-    for (name, bytes) in [("key", &kv.key), ("value", &kv.value)] {
-        if !bytes.is_empty() {
-            fields.insert(name.to_owned(), STANDARD.encode(bytes).into());
+/// The data of an element, to be written as [`data_as_json`] makes it.
+pub(super) struct WrittenData<'a> {
+    pub(super) data: &'a prost_types::Any,
+    pub(super) types: &'a Types,
+}
+
+impl Serialize for WrittenData<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match WrittenKey::of(self.data) {
+            Some(key) => key.serialize(serializer),
+            None => data_as_json(self.data, self.types).serialize(serializer),
         }
     }
-    let numbers = [
-        ("createRevision", kv.create_revision),
-        ("modRevision", kv.mod_revision),
-        ("version", kv.version),
-        ("lease", kv.lease),
-    ];
-    for (name, number) in numbers.into_iter().filter(|(_, number)| *number != 0) {
-        fields.insert(name.to_owned(), number.to_string().into());
+}
+
+/// A key as proto-JSON with its `@type`, its fields in the order of their names. Written without
+/// the descriptor and without a tree, which is faster: most of a history is keys.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenKey<'a> {
+    #[serde(rename = "@type")]
+    type_url: &'a str,
+    #[serde(skip_serializing_if = "is_zero", serialize_with = "as_text")]
+    create_revision: i64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    key: String,
+    #[serde(skip_serializing_if = "is_zero", serialize_with = "as_text")]
+    lease: i64,
+    #[serde(skip_serializing_if = "is_zero", serialize_with = "as_text")]
+    mod_revision: i64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    value: String,
+    #[serde(skip_serializing_if = "is_zero", serialize_with = "as_text")]
+    version: i64,
+}
+
+impl<'a> WrittenKey<'a> {
+    /// The key in `any`. `None` if it has another message, or does not decode.
+    fn of(any: &'a prost_types::Any) -> Option<Self> {
+        if name(any) != KEY {
+            return None;
+        }
+        let kv = mvccpb::KeyValue::decode(any.value.as_slice()).ok()?;
+        Some(Self {
+            type_url: &any.type_url,
+            create_revision: kv.create_revision,
+            key: STANDARD.encode(&kv.key),
+            lease: kv.lease,
+            mod_revision: kv.mod_revision,
+            value: STANDARD.encode(&kv.value),
+            version: kv.version,
+        })
     }
-    Some(Value::Object(fields))
+}
+
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// A number as protobuf's mapping writes 64 bits.
+fn as_text<S: Serializer>(number: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(number)
 }
 
 fn known_as_json(any: &prost_types::Any, value: &[u8]) -> Value {
     let message = POOL.get_message_by_name(name(any));
     let message = message.and_then(|message| DynamicMessage::decode(message, value).ok());
     match message.and_then(|message| serde_json::to_value(message).ok()) {
-        Some(Value::Object(mut fields)) => {
+        Some(Value::Object(mut fields)) if !has_own_json(name(any)) => {
             fields.insert("@type".to_owned(), any.type_url.as_str().into());
             Value::Object(fields)
         }
@@ -171,6 +213,7 @@ fn known_as_json(any: &prost_types::Any, value: &[u8]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_proto::pb::etcdserverpb;
 
     #[test]
     fn a_key_is_written_as_its_descriptor_says() {
@@ -178,8 +221,27 @@ mod tests {
         for kv in [kv.clone(), mvccpb::KeyValue { value: vec![255].into(), lease: 9, create_revision: 3, ..kv }] {
             let type_url = "type.googleapis.com/mvccpb.KeyValue".to_owned();
             let any = prost_types::Any { type_url, value: kv.encode_to_vec() };
-            assert_eq!(key_as_json(&any), Some(known_as_json(&any, &any.value)));
+            let types = Types::new();
+            assert_eq!(data_as_json(&any, &types), known_as_json(&any, &any.value));
+            let written = serde_json::to_string(&WrittenData { data: &any, types: &types }).unwrap();
+            assert_eq!(written, data_as_json(&any, &types).to_string());
         }
+    }
+
+    #[test]
+    fn a_message_with_a_json_form_of_its_own_is_the_value() {
+        for (name, encoded, wanted) in [
+            ("google.protobuf.Empty", vec![], json!({})),
+            ("google.protobuf.Duration", vec![8, 3], json!("3s")),
+            ("google.protobuf.Struct", vec![], json!({})),
+        ] {
+            let any = prost_types::Any { type_url: format!("type.googleapis.com/{name}"), value: encoded };
+            assert_eq!(data_as_json(&any, &Types::new()), json!({"@type": any.type_url, "value": wanted}));
+        }
+        let lease = etcdserverpb::LeaseGrantResponse { id: 5, ttl: 60, ..Default::default() };
+        let type_url = "type.googleapis.com/etcdserverpb.LeaseGrantResponse".to_owned();
+        let any = prost_types::Any { type_url: type_url.clone(), value: lease.encode_to_vec() };
+        assert_eq!(data_as_json(&any, &Types::new()), json!({"@type": type_url, "ID": "5", "TTL": "60"}));
     }
 
     #[test]

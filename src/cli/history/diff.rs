@@ -9,9 +9,10 @@ use std::io::Write;
 use prost::Message;
 use serde_json::json;
 
+use super::json::written_changes;
 use super::point::{When, parse_when};
 use super::refusal::{interval_error, stream_error};
-use super::render::{Style, change_json, data_of, lines, print_change};
+use super::render::{Style, data_of, lines, print_change};
 use super::{WHEN_HELP, recursive, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
@@ -52,7 +53,7 @@ pub(crate) async fn run(args: DiffArgs, cluster: &Cluster, client: &ClientArgs) 
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match client.write_out {
         WriteOut::Json => {
-            let changes: Vec<_> = changes.iter().map(|change| change_json(change, &types)).collect();
+            let changes = written_changes(&changes, &types);
             print_json(&mut out, &json!({"index": reached, "epoch": epoch, "changes": changes}))?;
         }
         WriteOut::Simple | WriteOut::Table => {

@@ -4,9 +4,10 @@ use std::io::Write;
 
 use tonic::Code;
 
+use super::json::WrittenCommand;
 use super::point::{When, parse_when};
 use super::refusal::{interval_error, read_error, stream_error};
-use super::render::{Style, command_json, data_of, print_changes, print_command};
+use super::render::{Style, data_of, print_changes, print_command};
 use super::{recursive, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
@@ -112,9 +113,7 @@ async fn print(
             count += u64::from(!command.continued);
             match format {
                 WriteOut::Json => {
-                    let mut object = command_json(command, &types);
-                    object["epoch"] = message.epoch.as_str().into();
-                    print_json(&mut out, &object)?;
+                    print_json(&mut out, &WrittenCommand::new(command, &message.epoch, &types))?;
                 }
                 WriteOut::Simple | WriteOut::Table if begun == Some(command.index) => {
                     print_changes(&mut out, command, &types, style)?;

@@ -5,6 +5,7 @@
 //! Knows the store's API alone.
 
 pub(super) mod diff;
+mod json;
 pub(super) mod log;
 mod patch;
 mod point;

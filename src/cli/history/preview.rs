@@ -4,7 +4,8 @@ use std::io::{IsTerminal, Write};
 
 use serde_json::{Value, json};
 
-use super::render::{Style, change_json, print_change};
+use super::json::written_changes;
+use super::render::{Style, print_change};
 use crate::commit;
 use crate::entity::Types;
 use crate::error::CliError;
@@ -40,7 +41,7 @@ impl Preview {
         let left = self.left.iter().map(|(path, why)| json!({"path": path, "reason": why}));
         json!({
             "epoch": self.epoch,
-            "changes": self.changes.iter().map(|change| change_json(change, &self.types)).collect::<Vec<_>>(),
+            "changes": written_changes(&self.changes, &self.types),
             "left": left.collect::<Vec<_>>(),
             "commit": done.map(commit::as_json),
         })

@@ -1,10 +1,10 @@
-//! States of entities as text: values that are text are readable, JSON by lines, other bytes in
-//! hexadecimal; everything else by its fields.
+//! States of entities as text for people: values that are text are readable, JSON by lines, other
+//! bytes in hexadecimal; everything else by its fields.
 
 use std::io::Write;
 
 use prost::Message;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::patch::{Line, patch};
 use super::point::time_text;
@@ -188,15 +188,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An entity as JSON: its path, its log index, and its data if there is any.
-pub(super) fn json(entity: &pb::Entity, types: &Types) -> Value {
-    let mut object = json!({"path": entity.path, "index": entity.index});
-    if let (Some(fields), Some(data)) = (object.as_object_mut(), &entity.data) {
-        fields.insert("data".to_owned(), data_as_json(data, types));
-    }
-    object
-}
-
 /// Prints a command: a line with its log index, time, author, face and revision, then its changes.
 pub(super) fn print_command(
     out: &mut impl Write,
@@ -276,38 +267,6 @@ fn lease_change(change: &pb::EntityChange) -> String {
         (None, Some(lease)) if lease != 0 => format!("  (lease {})", text(lease)),
         (_, _) => String::new(),
     }
-}
-
-/// A command as JSON.
-pub(super) fn command_json(command: &pb::CommandChanges, types: &Types) -> Value {
-    let mut object = json!({
-        "index": command.index,
-        "revision": command.revision,
-        "unix_ms": command.unix_ms,
-        "author": command.author,
-        "face": command.face,
-        "changes": command.changes.iter().map(|change| change_json(change, types)).collect::<Vec<_>>(),
-    });
-    if command.continued {
-        object["continued"] = true.into();
-    }
-    object
-}
-
-/// A change as JSON.
-pub(super) fn change_json(change: &pb::EntityChange, types: &Types) -> Value {
-    let mut object = json!({"path": change.path, "kind": change.kind().as_str_name()});
-    if let Some(fields) = object.as_object_mut() {
-        for (key, entity) in [("before", &change.before), ("after", &change.after)] {
-            if let Some(entity) = entity {
-                fields.insert(key.to_owned(), json(entity, types));
-            }
-        }
-        if change.expired {
-            fields.insert("expired".to_owned(), true.into());
-        }
-    }
-    object
 }
 
 /// The data of the states before and after each change of a command.
@@ -453,12 +412,5 @@ mod tests {
         assert_eq!(pale.path_and_state(&path, &Types::new()), wanted);
         assert_eq!(PLAIN.path_and_state(&path, &Types::new()), format!("{}  1", path.path));
         assert!(!printed(update(b"1", &[b'x'; 200]), PLAIN).contains('…'));
-    }
-
-    #[test]
-    fn programs_see_json() {
-        let json = change_json(&update(b"1", b"2"), &Types::new());
-        assert_eq!((&json["kind"], &json["before"]["data"]["value"]), (&json!("UPDATED"), &json!("MQ==")));
-        assert!(json.get("expired").is_none());
     }
 }

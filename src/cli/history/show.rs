@@ -4,9 +4,10 @@ use std::io::Write;
 
 use serde_json::json;
 
+use super::json::WrittenEntity;
 use super::point::{When, parse_when, time_text};
 use super::refusal::read_error;
-use super::render::{Style, is_directory, json as entity_json, line, lines};
+use super::render::{Style, is_directory, line, lines};
 use super::{WHEN_HELP, no_history_before, store};
 use crate::ClientArgs;
 use crate::connect::Cluster;
@@ -50,7 +51,7 @@ pub(crate) async fn run(args: ShowArgs, cluster: &Cluster, client: &ClientArgs) 
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match client.write_out {
         WriteOut::Json => {
-            let entities: Vec<_> = read.entities.iter().map(|entity| entity_json(entity, &types)).collect();
+            let entities: Vec<_> = read.entities.iter().map(|entity| WrittenEntity::new(entity, &types)).collect();
             let object = json!({
                 "index": read.index,
                 "epoch": read.epoch,
