@@ -38,6 +38,9 @@ const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Lateness of the next expiry from which on [`LEASE_EXPIRIES_MAX`] expiries may be under way.
 const LATE_MAX: Duration = Duration::from_secs(4);
+/// Most confirmations for questions under way, count, as rounds of the read barrier: with one at a
+/// time, a question waits for the end of one and then for its own.
+const CONFIRMATIONS_MAX: usize = 4;
 /// Pause of a loop after a confirmation or a proposal failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -307,7 +310,8 @@ fn settle(keeper: &LeaseKeeper, term: Term, end: &LeaseExpire, result: Result<()
     keeper.with(term, |leading, now| leading.table.end_again(end, now + END_AGAIN_AFTER));
 }
 
-/// Answers questions, with one confirmation of leadership for all questions that wait.
+/// Answers questions. One confirmation of leadership serves all questions that wait when it begins;
+/// several may be under way.
 async fn answer_questions(
     keeper: &LeaseKeeper,
     quorum: &impl Quorum,
@@ -316,7 +320,16 @@ async fn answer_questions(
     log_first: mpsc::Sender<LogFirst>,
 ) {
     let mut waiting = Vec::new();
-    while asked.recv_many(&mut waiting, LEADER_QUESTIONS_MAX).await > 0 {
+    let mut confirmations = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            Some(()) = confirmations.next(), if !confirmations.is_empty() => continue,
+            count = asked.recv_many(&mut waiting, LEADER_QUESTIONS_MAX), if confirmations.len() < CONFIRMATIONS_MAX => {
+                if count == 0 {
+                    break;
+                }
+            }
+        }
         let mut ready = Vec::with_capacity(waiting.len());
         keeper.with(term, |leading, now| {
             for (question, answer) in waiting.drain(..) {
@@ -343,12 +356,17 @@ async fn answer_questions(
             }
         });
         waiting.clear();
-        // A keep-alive counts only if no other leader can have begun in the meantime.
-        let confirmed = ready.is_empty() || quorum.confirm().await == Some(term);
-        for (answer, found) in ready {
-            respond(answer, if confirmed { found } else { LeaseAnswer::NotLeader });
+        if !ready.is_empty() {
+            confirmations.push(async move {
+                // A keep-alive counts only if no other leader can have begun in the meantime.
+                let confirmed = quorum.confirm().await == Some(term);
+                for (answer, found) in ready {
+                    respond(answer, if confirmed { found } else { LeaseAnswer::NotLeader });
+                }
+            });
         }
     }
+    while confirmations.next().await.is_some() {}
 }
 
 /// Proposes checkpoints while this member leads in `term`. A checkpoint adds the due points of
