@@ -459,7 +459,7 @@ class Tour:
         if instances("later") != ["later"]:
             raise Failed("what came later to the node has gone")
 
-        self.step("a lease stays, and too many changes for one commit are refused before")
+        self.step("a lease stays")
         lease = ask("/v3/lease/grant", {"TTL": 600})["ID"]
         for value in ("then", "now"):
             ask("/v3/kv/put", {"key": encoded("leased"), "value": encoded(value), "lease": lease})
@@ -467,6 +467,17 @@ class Tour:
         wait(lambda: stored("leased") == "then", "the value is back")
         if ask("/v3/kv/range", {"key": encoded("leased")})["kvs"][0].get("lease") != lease:
             raise Failed("the lease is lost")
+
+        self.step("a key of Consul keeps its lock")
+        session = ask("/v1/session/create", {}, "PUT")["ID"]
+        for value in (b"then", b"now"):
+            ask(f"/v1/kv/undone/lock?acquire={session}", value, "PUT")
+        self.undo_newest("/kv/consul/kv/undone/lock", "kv/consul/kv/undone/lock")
+        wait(lambda: stored("consul/kv/undone/lock") == "then", "the value is back")
+        if ask("/v1/kv/undone/lock")[0].get("Session") != session:
+            raise Failed("the lock is lost")
+
+        self.step("too many changes for one commit are refused before")
         for start in (0, 100):
             puts = [{"request_put": {"key": encoded(f"many/{start + at}")}} for at in range(100)]
             ask("/v3/kv/txn", {"success": puts})

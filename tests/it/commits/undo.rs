@@ -211,3 +211,21 @@ async fn a_key_keeps_the_lease_that_it_has() {
         assert_eq!(pair["lease"].as_i64() == Some(7), wanted, "{key}: {json}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_consul_keeps_its_lock() {
+    const SESSION: &str = "10000000-0000-0000-0000-000000000001";
+    let cluster = cluster().await;
+    let lock = |value: &str| format!("- consulKv: {{verb: lock, path: a/lock, value: {value}, session: {SESSION}}}\n");
+    let session = format!(
+        "- register: {{node: {{Node: n1, Address: 10.0.0.1}}}}\n\
+         - createSession: {{id: {SESSION}, node: n1, noDefaultCheck: true}}\n"
+    );
+    let then = commit(&cluster, &format!("operations:\n{session}{}", lock("then"))).await;
+    commit(&cluster, &format!("operations:\n{}", lock("now"))).await;
+    good(&cluster, 0, &format!("undo /kv/consul --to {then} --yes")).await;
+    assert!(good(&cluster, 0, "get consul/kv/a/lock").await.contains("then"));
+    let held = format!("operations:\n- consulKv: {{verb: check-session, path: a/lock, session: {SESSION}}}\n");
+    let held = headwater(&cluster, 0, "commit -f -", &held).await;
+    assert!(held.is_good, "{}", held.error);
+}

@@ -49,6 +49,20 @@ const DEFAULT_UNITS = [
   "/resources/tenancy/v2beta1/Namespace/default/~/default",
 ]
 
+/** Beginning of the keys of Consul's KV. */
+const CONSUL_PREFIX = "consul/kv/"
+/** Most bytes of a path and of a value that Consul's KV takes. */
+const CONSUL_PATH_BYTES_MAX = 2048
+const CONSUL_VALUE_BYTES_MAX = 512 * 1024
+
+/** Whether Consul's KV can write the value, in base64, to the key with these names. */
+function isOfConsul(names, value) {
+  const key = keyOfNames(names)
+  const length = key.length - CONSUL_PREFIX.length
+  const begins = [...CONSUL_PREFIX].every((letter, at) => key[at] === letter.charCodeAt(0))
+  return begins && length > 0 && length <= CONSUL_PATH_BYTES_MAX && (value.length / 4) * 3 <= CONSUL_VALUE_BYTES_MAX
+}
+
 /** The operation that undoes a change, or null and why there is none. */
 function operationOf({ path, before, after }, checks) {
   const [space, names] = namesOf(path)
@@ -59,6 +73,10 @@ function operationOf({ path, before, after }, checks) {
       const { value = "", lease = "0" } = before.data
       // A lease that the key does not have any more may have ended.
       const isKept = lease !== "0" && lease === after?.data.lease
+      // A put of etcd would take the lock of a key of Consul from its session.
+      if (after && lease === "0" && (after.data.lease ?? "0") === "0" && isOfConsul(names, value)) {
+        return [{ consul_kv: { verb: "set", path: toBase64(keyOfNames(names).slice(CONSUL_PREFIX.length)), value } }]
+      }
       return [{ put: { key, value, ...(isKept && { ignore_lease: true }) } }]
     }
     case "resources": {
