@@ -118,9 +118,11 @@ fn user_delete(txn: &mut WriteTxn<'_>, name: &str) -> Result<(), FsmError> {
     changed(txn)
 }
 
+/// Gives a user another password. A user that was added to have none keeps having none, as in etcd.
 fn change_password(txn: &mut WriteTxn<'_>, name: &str, password: Option<&SecretHash>) -> Result<(), FsmError> {
     let user = user(txn, name)?;
-    txn.set_user(name, Some(&User { password: password.cloned(), ..user }))?;
+    let password = password.filter(|_| user.password.is_some()).cloned();
+    txn.set_user(name, Some(&User { password, ..user }))?;
     txn.add_token_change(TokenChange::UserEnded(name.to_owned()));
     changed(txn)
 }

@@ -167,6 +167,11 @@ impl Follow<'_> {
         self.node.inner.follow.events.kv().published()
     }
 
+    /// The revision of the compaction point, if there is one.
+    pub fn compacted(self) -> Option<Revision> {
+        self.node.inner.store.current().head().compaction.map(|point| point.revision)
+    }
+
     /// Counters of the feed of keys.
     pub fn key_stats(self) -> FeedStats {
         self.node.inner.follow.events.kv().stats()

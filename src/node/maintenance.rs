@@ -102,11 +102,12 @@ impl Maintenance<'_> {
                 let current = view.revision();
                 let compacted = view.head().compaction.map(|point| point.revision);
                 let compact_revision = compacted.unwrap_or(Revision(0));
-                let revision = revision.unwrap_or(current);
+                // As in etcd, only a positive revision counts.
+                let revision = revision.filter(|revision| *revision > Revision(0)).unwrap_or(current);
                 if revision > current {
                     return Ok(Err(Refusal::FutureRevision { current }));
                 }
-                if revision < compact_revision || revision < Revision(0) {
+                if revision < compact_revision {
                     return Ok(Err(Refusal::Compacted { compact_revision }));
                 }
                 Ok(Ok(KvHash { hash: view.kv_hash(revision)?, revision, compacted }))

@@ -194,6 +194,19 @@ fn tokens_are_told_and_end_with_their_user() {
     assert_eq!(committed.tokens, [TokenChange::AllEnded]);
 }
 
+#[test]
+fn a_user_without_a_password_gets_none() {
+    let mut bed = bed();
+    let hash = |text: &'static str| Some(SecretHash(text.into()));
+    bed.apply(auth(AuthCommand::UserAdd { name: "none".to_owned(), password: None }));
+    bed.apply(user_add("some"));
+    for (name, wanted) in [("none", None), ("some", hash("new"))] {
+        bed.apply(auth(AuthCommand::UserChangePassword { name: name.to_owned(), password: hash("new") }));
+        let state = bed.store.current();
+        assert_eq!(state.view().unwrap().user(name).unwrap().unwrap().password, wanted, "{name}");
+    }
+}
+
 /// A store with keys and two leases, and the user `u` with rights to read `r*`, to write `w*`, and
 /// to do both on `b*`. `w1` is attached to lease 1; `w2` and the foreign `x` are attached to lease
 /// 2. Authentication is on.

@@ -194,7 +194,7 @@ impl Auth<'_> {
     }
 
     /// The permissions of a role. Users may read those of their own roles; other principals need
-    /// all rights. The role `root` has everything, whether it exists or not.
+    /// all rights. The role `root` has everything once it was added.
     ///
     /// # Errors
     ///
@@ -208,11 +208,12 @@ impl Auth<'_> {
                     return Ok(Err(Refusal::Auth(denied)));
                 }
             }
-            if name == ROOT {
+            let role = view.role(&name)?;
+            if name == ROOT && role.is_some() {
                 let everything = Permission { kind: PermissionKind::ReadWrite, key: "".into(), range_end: "\0".into() };
                 return Ok(Ok(vec![everything]));
             }
-            Ok(view.role(&name)?.map(|role| role.permissions).ok_or(Refusal::Auth(AuthRefusal::RoleNotFound)))
+            Ok(role.map(|role| role.permissions).ok_or(Refusal::Auth(AuthRefusal::RoleNotFound)))
         })
         .await
     }

@@ -390,6 +390,7 @@ async fn compaction_bounds_the_past(member: &Member<'_>) {
     let exactly = show(&stream.events(2).await);
     assert!(exactly[0].starts_with(&format!("-compact/a@{tombstone}")), "the tombstone at the point: {exactly:?}");
     assert_eq!(exactly[1], format!("+compact/a=3@{last}"));
+    assert!(!exactly[0].contains('<'), "its predecessor is below the point: {exactly:?}");
     let mut all = member.stream().await;
     all.create(pb::WatchCreateRequest { start_revision: last, ..everything() }).await;
     all.events(1).await;
