@@ -2,7 +2,7 @@
 //! records.
 //!
 //! [`pb`] is generated code; [`codec`] encodes and decodes the types of the store; [`well_known`]
-//! has names.
+//! names the messages with a JSON form of their own.
 
 pub mod codec;
 pub mod pb;

@@ -87,20 +87,14 @@ fn is_false(flag: &bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headwater_proto::pb::mvccpb;
-    use prost::Message;
+    use crate::history::render::tests::key;
 
     #[test]
     fn a_command_has_its_members_in_order_and_no_empty_ones() {
-        let key = |value: &'static str| {
-            let kv = mvccpb::KeyValue { value: value.into(), ..Default::default() };
-            let type_url = "type.googleapis.com/mvccpb.KeyValue".to_owned();
-            let data = Some(prost_types::Any { type_url, value: kv.encode_to_vec() });
-            Some(pb::Entity { path: "/kv/a".to_owned(), data, index: 7 })
-        };
-        let change = pb::EntityChange { path: "/kv/a".to_owned(), kind: 2, before: key("1"), ..Default::default() };
+        let change =
+            pb::EntityChange { path: "/kv/a".to_owned(), kind: 2, before: Some(key(b"1")), ..Default::default() };
         let ended = pb::EntityChange { kind: 3, expired: true, before: Some(pb::Entity::default()), ..change.clone() };
-        let updated = pb::EntityChange { after: key("2"), ..change };
+        let updated = pb::EntityChange { after: Some(key(b"2")), ..change };
         let command = pb::CommandChanges {
             index: 9,
             revision: 4,

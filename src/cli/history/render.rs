@@ -276,13 +276,13 @@ pub(super) fn data_of(command: &pb::CommandChanges) -> impl Iterator<Item = &pro
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use headwater_proto::pb::pbcommon;
 
     const PLAIN: Style = Style { has_colours: false, is_cut: false, is_patch: false };
 
-    fn key(value: &[u8]) -> pb::Entity {
+    pub(in crate::history) fn key(value: &[u8]) -> pb::Entity {
         let kv = mvccpb::KeyValue { value: value.to_vec().into(), ..Default::default() };
         let type_url = "type.googleapis.com/mvccpb.KeyValue".to_owned();
         let data = Some(prost_types::Any { type_url, value: kv.encode_to_vec() });

@@ -156,13 +156,13 @@ impl Watcher {
             }
         }
         let mut events = EncodedFields::new();
-        let compacted = node.follow().compacted();
+        // A watch from the compaction point on has no predecessor of the first change, as in etcd,
+        // also where this member still has it.
+        let begins_compacted = |revision: Option<Revision>| {
+            revision.is_some() && revision == self.options.start && revision <= node.follow().compacted()
+        };
         for item in &items {
-            // A watch from the compaction point on has no predecessor of the first change, as in
-            // etcd, also where this member still has it.
-            let revision = item.commit().revision();
-            let is_first = revision.is_some() && revision == self.options.start;
-            let has_prev = self.options.prev_kv && !(is_first && revision <= compacted);
+            let has_prev = self.options.prev_kv && !begins_compacted(item.commit().revision());
             for position in item.positions() {
                 if self.options.wants(item.commit().events()[position].kind) {
                     events.push(encode::event(item, position, has_prev));
