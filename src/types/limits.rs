@@ -207,6 +207,10 @@ pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
 /// proposes a grant: about a lease's memory and disk on a member. Apply does not add up leases: it
 /// counts only the new one, with another cost.
 pub const LEASE_QUOTA_BYTES: u64 = 256;
+/// Bytes of the cache of leases with their keys, which write transactions use.
+pub const LEASE_CACHE_BYTES_MAX: usize = 32 << 20;
+/// Most keys of a lease in that cache, count: those of a lease with more are read from disk.
+pub const CACHED_LEASE_KEYS_MAX: usize = 64;
 /// Leases in one [`LeaseCheckpoint`](super::LeaseCheckpoint), count; further ones go into the next
 /// one.
 pub const LEASE_CHECKPOINTS_MAX: usize = 1000;

@@ -107,6 +107,7 @@ pub(super) fn small_state() -> StateOptions {
         memtable_bytes: 1 << 20,
         key_cache_bytes: 1 << 14,
         hot_records_bytes: 1 << 14,
+        lease_cache_bytes: 1 << 14,
         open_files_max: 64,
         ..StateOptions::default()
     }

@@ -25,6 +25,7 @@ use super::head::StateHead;
 use super::hot_records::HotRecords;
 use super::keys;
 use super::keys::Table;
+use super::lease_cache::LeaseCache;
 use super::options::{FAMILIES, HISTORY, INDEX, META, REVISIONS, Tuning, VERSIONS, write_options};
 use super::ranges::RangeCache;
 use super::record::Version as KeyVersion;
@@ -133,6 +134,8 @@ pub struct StateDb {
     pub(super) ranges: RangeCache,
     /// Records that were read one by one lately.
     pub(super) hot_records: HotRecords,
+    /// Leases with their keys. Used by write transactions only.
+    pub(super) leases: LeaseCache,
     /// Registered types, decoded. Used by write transactions only.
     pub(super) registrations: Mutex<Registrations>,
     /// The oldest commits with idempotency keys. Used by write transactions only.
@@ -202,6 +205,7 @@ impl StateDb {
             cache: KeyCache::new(tuning.options.key_cache_bytes),
             ranges: RangeCache::new(tuning.options.range_cache_bytes, Arc::clone(&tuning.range_metrics)),
             hot_records: HotRecords::new(tuning.options.hot_records_bytes),
+            leases: LeaseCache::new(tuning.options.lease_cache_bytes),
             registrations: Mutex::default(),
             oldest_commits: Mutex::default(),
             rights: Mutex::default(),

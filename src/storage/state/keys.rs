@@ -267,6 +267,12 @@ pub(super) fn push_lease_key(out: &mut Vec<u8>, lease: LeaseId, key: &[u8]) {
     out.extend_from_slice(key);
 }
 
+/// Reads back [`push_lease_key`]: the lease and the key. `None` for entries of other kinds.
+pub(super) fn split_lease_key(entry: &[u8]) -> Option<(LeaseId, &[u8])> {
+    let (id, key) = entry.strip_prefix(&[INDEX_LEASE_KEY])?.split_first_chunk()?;
+    Some((LeaseId(i64::from_be_bytes(*id)), key))
+}
+
 /// Prefix of the `index` entries of the resources that `owner` owns: the resource with exactly its
 /// uid. The key of the owned resource follows unescaped.
 pub(super) fn owned_prefix(owner: &ResourceId) -> Vec<u8> {
@@ -592,6 +598,9 @@ mod tests {
             // The last lease of all is followed by another kind.
             assert_eq!(end <= next.to_vec(), id != -1, "{id}");
             assert_eq!(parse_lease(&lease(LeaseId(id))), Some(LeaseId(id)));
+            let mut entry = Vec::new();
+            push_lease_key(&mut entry, LeaseId(id), b"k\0");
+            assert_eq!(split_lease_key(&entry), Some((LeaseId(id), &b"k\0"[..])));
         }
         assert_eq!(parse_lease(META_LEASE_CLOCK), None);
     }

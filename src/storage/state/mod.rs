@@ -29,6 +29,7 @@ mod index;
 mod inspect;
 mod invitations;
 pub mod keys;
+mod lease_cache;
 mod load;
 mod newest;
 mod op_counts;

@@ -17,7 +17,7 @@ use super::ranges::RangeCacheMetrics;
 use crate::data_dir::VersionMark;
 use headwater_proto::codec::NEWEST;
 use headwater_types::Supported;
-use headwater_types::limits::{HOT_RECORDS_BYTES_MAX, KEY_CACHE_ENTRIES, RANGE_CACHE_BYTES_MAX};
+use headwater_types::limits::{HOT_RECORDS_BYTES_MAX, KEY_CACHE_ENTRIES, LEASE_CACHE_BYTES_MAX, RANGE_CACHE_BYTES_MAX};
 
 /// Column family of the changes of every command, in order: the only one with values of keys.
 pub(super) const HISTORY: &str = "history";
@@ -49,6 +49,8 @@ pub struct StateOptions {
     pub range_cache_bytes: usize,
     /// Cache of records that were read one by one lately, bytes.
     pub hot_records_bytes: u64,
+    /// Cache of leases with their keys, bytes.
+    pub lease_cache_bytes: u64,
     /// Files that RocksDB keeps open, count.
     pub open_files_max: i32,
     /// The versions that the program supports; less than it was built for only in tests.
@@ -65,6 +67,7 @@ impl Default for StateOptions {
             key_cache_bytes: KEY_CACHE_ENTRIES as u64 * 128,
             range_cache_bytes: RANGE_CACHE_BYTES_MAX,
             hot_records_bytes: HOT_RECORDS_BYTES_MAX as u64,
+            lease_cache_bytes: LEASE_CACHE_BYTES_MAX as u64,
             open_files_max: 512,
             supported: NEWEST,
             version_mark: None,

@@ -9,6 +9,7 @@ mod reader;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -411,8 +412,15 @@ impl<'db> WriteTxn<'db> {
         if let Some(lease) = self.leases.get(&id) {
             return Ok(*lease);
         }
+        if let Some(lease) = self.db.leases.lease(id) {
+            return Ok(Some(lease));
+        }
         let key = keys::lease(id);
-        read_lease(&key, self.db.db.get_pinned_cf(self.families.meta, key)?.as_deref())
+        let stored = read_lease(&key, self.db.db.get_pinned_cf(self.families.meta, key)?.as_deref())?;
+        if let Some(lease) = stored {
+            self.db.leases.add(id, lease);
+        }
+        Ok(stored)
     }
 
     /// Sets the lease clock, milliseconds.
@@ -440,7 +448,17 @@ impl<'db> WriteTxn<'db> {
     ///
     /// If the disk failed.
     pub fn lease_keys(&self, lease: LeaseId) -> Result<Vec<Bytes>, StorageError> {
-        self.index_entries(&keys::lease_keys_prefix(lease), &[], usize::MAX)
+        let prefix = keys::lease_keys_prefix(lease);
+        let mut pending = self.index.range::<[u8], _>((Bound::Included(&prefix[..]), Bound::Unbounded));
+        if pending.next().is_some_and(|(entry, _)| entry.starts_with(&prefix)) {
+            return self.index_entries(&prefix, &[], usize::MAX);
+        }
+        if let Some(keys) = self.db.leases.keys(lease) {
+            return Ok(keys);
+        }
+        let keys = stored_entries(self.db, ReadOptions::default(), &prefix, &[], usize::MAX)?;
+        self.db.leases.add_keys(lease, &keys);
+        Ok(keys)
     }
 
     /// As [`StateReader::index_keys`](super::StateReader::index_keys), with uncommitted changes.
@@ -567,8 +585,19 @@ impl<'db> WriteTxn<'db> {
                 db.cache.insert(table, user_key, *newest, outline);
             }
         }
+        // Before the entries of their keys: a lease begins without keys.
+        for (&id, lease) in self.leases.iter() {
+            match lease {
+                Some(lease) if lease.granted > self.base.applied_index() => db.leases.grant(id, *lease),
+                Some(lease) => db.leases.update(id, *lease),
+                None => db.leases.end(id),
+            }
+        }
         for (entry, attached) in self.index.iter() {
             db.lists.forget(entry);
+            if let Some((lease, key)) = keys::split_lease_key(entry) {
+                db.leases.attach(lease, key, *attached);
+            }
             match attached {
                 true => batch.put_cf(families.index, entry, b""),
                 false => batch.delete_cf(families.index, entry),

@@ -18,6 +18,7 @@ pub(super) fn small() -> StateOptions {
         memtable_bytes: 64 << 10,
         key_cache_bytes: 4 << 10,
         hot_records_bytes: 4 << 10,
+        lease_cache_bytes: 4 << 10,
         open_files_max: 64,
         ..StateOptions::default()
     }

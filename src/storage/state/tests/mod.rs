@@ -7,6 +7,7 @@ mod commit;
 mod generations;
 mod golden;
 mod inspect;
+mod leases;
 mod newer;
 mod outlines;
 mod ranges;
