@@ -9,13 +9,15 @@ use super::encode;
 use headwater_api_shared::frames::EncodedFields;
 use headwater_node::{CloseReason, Item, KeyWatch, Kv, Node, NodeError};
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
+use headwater_types::limits::ANSWER_CHUNK_BYTES_MAX;
 use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};
 
 /// Limit of the revisions in one response, count (etcd replays at most 1000 at a time).
 const BATCH_REVISIONS_MAX: usize = 1000;
 /// Size at which a response takes no further revision: its changes, with their previous pairs if
-/// asked for, bytes as the feed counts them. The last revision may exceed it.
-const BATCH_BYTES_MAX: usize = 1024 * 1024;
+/// asked for, bytes as the feed counts them. The last revision may exceed it. An answer that is
+/// longer than what a connection takes at once would be copied for it, part by part.
+const BATCH_BYTES_MAX: usize = ANSWER_CHUNK_BYTES_MAX;
 
 /// Cancel reason of a watch of an empty range (spec: etcd §2.1).
 pub(super) const RANGE_IS_EMPTY: &str = "mvcc: watcher range is empty";
