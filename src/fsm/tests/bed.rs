@@ -36,6 +36,7 @@ pub(super) fn options() -> StateOptions {
         memtable_bytes: 1 << 20,
         key_cache_bytes: 1 << 16,
         hot_records_bytes: 1 << 16,
+        lease_cache_bytes: 1 << 10,
         open_files_max: 64,
         ..StateOptions::default()
     }

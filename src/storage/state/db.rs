@@ -239,10 +239,12 @@ impl StateDb {
     }
 
     /// Marks the directory for removal when the generation is dropped, and empties the caches of
-    /// values, which hardly anything but reads of the newest state uses.
+    /// values, which hardly anything but reads of the newest state uses, and that of leases, which
+    /// only write transactions use.
     pub(super) fn retire(&self) {
         self.ranges.clear();
         self.hot_records.clear();
+        self.leases.clear();
         self.dir.retired.store(true, Ordering::Release);
     }
 

@@ -1,11 +1,12 @@
-//! A bounded cache of leases with the keys that are attached to them, for write transactions: a put
-//! with a lease, a checkpoint and the end of a lease find what they need without a search in
+//! A bounded cache of leases with the keys that are attached to them, for write transactions: for a
+//! lease in it, a put with the lease, a checkpoint and the end of the lease read nothing from
 //! RocksDB.
 //!
-//! Owns the choice of cached leases. Only the one writer uses it, and a commit updates it while it
-//! is staged: a write that fails after that stops the store. Invariants: an entry equals what is
-//! committed, or about to be; the keys of a lease are detached before it ends, so a lease has no
-//! keys when it is granted.
+//! Owns the choice of cached leases. Only the one writer uses the cache: its reads add what is
+//! committed, and staging a commit brings the entries up to date. A write that fails after that
+//! stops the store. Invariants: an entry equals the committed state, or the one about to be
+//! committed; no entry of `index` names a lease that does not exist, so a lease has no keys when it
+//! is granted.
 
 use bytes::Bytes;
 use quick_cache::Weighter;
@@ -46,6 +47,10 @@ impl LeaseCache {
     pub(super) fn new(bytes: u64) -> Self {
         let expected = usize::try_from(bytes / (ENTRY_BYTES + KEY_BYTES)).unwrap_or(usize::MAX);
         Self { leases: Cache::with_weighter(expected, bytes, ByBytes) }
+    }
+
+    pub(super) fn clear(&self) {
+        self.leases.clear();
     }
 
     /// The lease `id`, if it is cached.
@@ -165,6 +170,11 @@ mod tests {
     fn many_keys_are_not_kept_and_memory_is_bounded() {
         let bytes = 1 << 20;
         let cache = LeaseCache::new(bytes);
+        cache.add(ID, lease(1));
+        cache.add_keys(ID, &vec![Bytes::new(); CACHED_LEASE_KEYS_MAX + 1]);
+        assert_eq!(cache.keys(ID), None);
+        cache.add_keys(ID, &vec![Bytes::new(); CACHED_LEASE_KEYS_MAX]);
+        assert_eq!(cache.keys(ID).map(|keys| keys.len()), Some(CACHED_LEASE_KEYS_MAX));
         cache.grant(ID, lease(1));
         for key in 0..=CACHED_LEASE_KEYS_MAX {
             assert!(cache.keys(ID).is_some(), "{key}");

@@ -15,8 +15,9 @@ use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};
 /// Limit of the revisions in one response, count (etcd replays at most 1000 at a time).
 const BATCH_REVISIONS_MAX: usize = 1000;
 /// Size at which a response takes no further revision: its changes, with their previous pairs if
-/// asked for, bytes as the feed counts them. The last revision may exceed it. An answer that is
-/// longer than what a connection takes at once would be copied for it, part by part.
+/// asked for, bytes as the feed counts them. The last revision may exceed it. The
+/// feed counts a change more than twice as large as it is when encoded, so the answer has less than
+/// [`ANSWER_CHUNK_BYTES_MAX`] bytes: a longer one would be copied for its connection, part by part.
 const BATCH_BYTES_MAX: usize = ANSWER_CHUNK_BYTES_MAX;
 
 /// Cancel reason of a watch of an empty range (spec: etcd §2.1).

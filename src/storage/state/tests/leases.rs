@@ -1,6 +1,4 @@
-//! The cache of leases: what a transaction reads of leases is what is stored.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! The cache of leases: a transaction reads of leases the same as a view of the stored state.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -9,6 +7,9 @@ use super::bed::{TestBed, small};
 use crate::state::{AppliedState, NEWEST, StateOptions, StateReader, StateStore, Table, WriteTxn};
 use headwater_types::limits::CACHED_LEASE_KEYS_MAX;
 use headwater_types::{ChangeKind, KeyValue, Lease, LeaseId, LogIndex, Term};
+
+/// The ids of all leases.
+const LEASES: std::ops::Range<i64> = 1..5;
 
 /// One command. Leases are named by 1 to 4, keys by 0 to 7.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +50,6 @@ fn delete(txn: &mut WriteTxn<'_>, key: Bytes) {
 }
 
 fn run(txn: &mut WriteTxn<'_>, index: u64, act: Act) {
-    txn.begin_command(LogIndex(index), 0);
     let lease = |id: u8| LeaseId(id.into());
     match act {
         Act::Grant(id) => {
@@ -75,56 +75,97 @@ fn run(txn: &mut WriteTxn<'_>, index: u64, act: Act) {
             txn.set_lease(lease(id), None);
         }
     }
+}
+
+/// Ends the current command.
+fn end(txn: &mut WriteTxn<'_>, index: u64) {
     txn.end_command();
     txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(index), membership: None });
 }
 
-/// What a transaction that begins now reads of each lease equals what a view reads.
+/// Checks that a new transaction reads the same of each lease as a view.
 fn check(store: &StateStore) {
     let db = store.current();
     let txn = store.begin(&db).unwrap();
     let view = db.view().unwrap();
     // Twice: the first read may fill the cache.
-    for id in (1..5).chain(1..5).map(LeaseId) {
+    for id in LEASES.chain(LEASES).map(LeaseId) {
         assert_eq!(txn.lease(id).unwrap(), view.lease(id).unwrap(), "{id:?}");
         assert_eq!(txn.lease_keys(id).unwrap(), view.lease_keys(id).unwrap(), "{id:?}");
     }
 }
 
+/// The end of a transaction.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Commit,
+    Drop,
+    /// The last command is undone to a savepoint at its beginning, and the rest is committed.
+    RollBack,
+}
+
+/// A transaction, and whether all leases are read after it, which fills the cache.
+#[derive(Clone, Debug)]
+struct Step {
+    acts: Vec<Act>,
+    fate: Fate,
+    is_checked: bool,
+    is_reopened: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let fate = prop_oneof![6 => Just(Fate::Commit), 1 => Just(Fate::Drop), 2 => Just(Fate::RollBack)];
+    (prop::collection::vec(act(), 1..6), fate, any::<bool>(), prop::bool::weighted(0.1))
+        .prop_map(|(acts, fate, is_checked, is_reopened)| Step { acts, fate, is_checked, is_reopened })
+}
+
 proptest! {
     #[test]
-    fn a_transaction_reads_what_is_stored(
-        commits in prop::collection::vec((prop::collection::vec(act(), 1..6), 0..5u8), 1..30),
-        cache_bytes in prop::sample::select(vec![0, 600, 1 << 20]),
+    fn a_transaction_reads_the_stored_state(
+        steps in prop::collection::vec(step(), 1..30),
+        lease_cache_bytes in prop::sample::select(vec![0, 600, 1 << 20]),
     ) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let store = StateStore::open(dir.path(), &StateOptions { lease_cache_bytes: cache_bytes, ..small() }).unwrap();
+        let options = StateOptions { lease_cache_bytes, ..small() };
+        let mut store = StateStore::open(dir.path(), &options).unwrap();
         let mut index = 0;
-        for (acts, fate) in commits {
+        for Step { acts, fate, is_checked, is_reopened } in steps {
+            if is_reopened {
+                drop(store);
+                store = StateStore::open(dir.path(), &options).unwrap();
+            }
             let db = store.current();
             let mut txn = store.begin(&db).unwrap();
             let before = index;
-            let mut expected: BTreeMap<LeaseId, BTreeSet<Bytes>> = BTreeMap::new();
-            for act in acts {
+            let last = acts.len() - 1;
+            for (number, act) in acts.into_iter().enumerate() {
                 index += 1;
-                run(&mut txn, index, act);
+                txn.begin_command(LogIndex(index), 0);
+                if number == last && matches!(fate, Fate::RollBack) {
+                    txn.set_savepoint();
+                    run(&mut txn, index, act);
+                    txn.roll_back();
+                } else {
+                    run(&mut txn, index, act);
+                }
+                end(&mut txn, index);
             }
-            for id in (1..5).map(LeaseId) {
-                expected.insert(id, txn.lease_keys(id).unwrap().into_iter().collect());
-            }
-            // One in five transactions is dropped.
-            if fate == 0 {
+            let read: Vec<_> =
+                LEASES.map(LeaseId).map(|id| (txn.lease(id).unwrap(), txn.lease_keys(id).unwrap())).collect();
+            if matches!(fate, Fate::Drop) {
                 drop(txn);
                 index = before;
             } else {
                 txn.commit().unwrap();
                 let view = db.view().unwrap();
-                for (id, keys) in expected {
-                    prop_assert_eq!(view.lease_keys(id).unwrap().into_iter().collect::<BTreeSet<_>>(), keys);
-                }
+                let stored = LEASES.map(LeaseId).map(|id| (view.lease(id).unwrap(), view.lease_keys(id).unwrap()));
+                prop_assert_eq!(read, stored.collect::<Vec<_>>());
             }
-            check(&store);
+            if is_checked {
+                check(&store);
+            }
         }
+        check(&store);
     }
 }
 
@@ -133,15 +174,14 @@ fn a_reopened_store_and_a_lease_with_many_keys_are_read_from_disk() {
     let bed = TestBed::new();
     let db = bed.store.current();
     let mut txn = bed.store.begin(&db).unwrap();
-    run(&mut txn, 1, Act::Grant(1));
-    run(&mut txn, 2, Act::Grant(2));
-    run(&mut txn, 3, Act::Put(5, 2));
-    txn.begin_command(LogIndex(4), 0);
+    txn.begin_command(LogIndex(1), 0);
+    for act in [Act::Grant(1), Act::Grant(2), Act::Put(5, 2)] {
+        run(&mut txn, 1, act);
+    }
     for key in 0..=CACHED_LEASE_KEYS_MAX {
         put(&mut txn, format!("many{key}").into(), LeaseId(1));
     }
-    txn.end_command();
-    txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(4), membership: None });
+    end(&mut txn, 1);
     txn.commit().unwrap();
     check(&bed.store);
     drop(db);
