@@ -149,6 +149,8 @@ async fn the_etcd_client_crate_takes_the_whole_tour() {
     root.role_revoke_permission("r", "b", Some(exact)).await.unwrap();
     let gone = root.role_revoke_permission("r", "b", None).await.unwrap_err().to_string();
     assert!(gone.contains("permission is not granted to the role"), "{gone}");
+    let unknown = root.user_change_password("", "other").await.unwrap_err().to_string();
+    assert!(unknown.contains("user name not found"), "{unknown}");
     root.user_change_password("u", "other").await.unwrap();
     let ended = user.put("e1", "v", None).await.unwrap_err().to_string();
     assert!(ended.contains("invalid auth token"), "{ended}");

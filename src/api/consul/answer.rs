@@ -36,6 +36,9 @@ pub(super) struct Answer {
     body: Bytes,
     content_type: Option<&'static str>,
     meta: Option<Meta>,
+    /// Whether the headers of the contact with the leader are sent. Every read sends them, also
+    /// one without `meta`.
+    has_contact: bool,
     /// The log index of the state that was read, or of the write; sent as `headwater-index` unless
     /// it is `None`.
     state: Option<LogIndex>,
@@ -86,7 +89,7 @@ impl Answer {
     }
 
     fn with(status: StatusCode, body: Bytes, content_type: Option<&'static str>) -> Self {
-        Self { status, body, content_type, meta: None, state: None, headers: Vec::new() }
+        Self { status, body, content_type, meta: None, has_contact: false, state: None, headers: Vec::new() }
     }
 
     /// Replaces the status, which is 200 otherwise.
@@ -97,7 +100,12 @@ impl Answer {
 
     /// Adds the headers of a read: its indexes, its consistency, and the contact with the leader.
     pub(super) fn meta(self, meta: Meta) -> Self {
-        Self { meta: Some(meta), ..self.at(meta.state) }
+        Self { meta: Some(meta), ..self.at(meta.state).contact() }
+    }
+
+    /// Adds the headers that tell the contact with the leader.
+    pub(super) fn contact(self) -> Self {
+        Self { has_contact: true, ..self }
     }
 
     /// Sets `headwater-index`: the log index of the state that was read, or of the write.
@@ -145,6 +153,8 @@ impl Answer {
             let index = meta.index.get().max(1);
             headers.insert(X_CONSUL_INDEX, HeaderValue::from(index));
             headers.insert(X_CONSUL_CONSISTENCY, HeaderValue::from_static(meta.consistency));
+        }
+        if self.has_contact {
             let has_leader = if node.live_leader().is_some() { "true" } else { "false" };
             headers.insert(X_CONSUL_KNOWN_LEADER, HeaderValue::from_static(has_leader));
             let silence = node.leader_contact().and_then(|silence| u64::try_from(silence.as_millis()).ok());

@@ -42,8 +42,9 @@ pub(super) struct Call {
 
 impl Call {
     /// Parses a request; its caller is anonymous until [`made_by`](Self::made_by). Refuses a path
-    /// or query with an invalid percent-encoding, a parameter for a namespace, partition or peer
-    /// that is not empty, and another datacenter.
+    /// or query with an invalid percent-encoding, a path with control characters or with white
+    /// space other than plain spaces (Consul refuses all characters that cannot be printed), a
+    /// parameter for a namespace, partition or peer that is not empty, and another datacenter.
     pub(super) fn new(
         shared: Arc<Shared>,
         rest: &str,
@@ -52,6 +53,9 @@ impl Call {
         body: Bytes,
     ) -> Result<Self, Refusal> {
         let rest = percent_decode(rest).ok_or_else(|| Refusal::bad("the path is not percent-encoded"))?;
+        if !is_printable(&rest) {
+            return Err(Refusal::bad("the path has a character that cannot be printed"));
+        }
         let query = Query::read(query.unwrap_or_default())?;
         for (name, what) in [("ns", "Namespaces are"), ("partition", "Partitions are"), ("peer", "Peering is")] {
             if query.get(name).is_some_and(|value| !value.is_empty()) {
@@ -261,6 +265,13 @@ fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let is_escape = |after: &str| after.len() >= 2 && after.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
     // Two percent signs in a row end the first escape early, and the check fails.
     text.split('%').skip(1).all(is_escape).then(|| percent_decode_str(text).collect())
+}
+
+/// Whether a text has no control characters, and no white space but plain spaces. Bytes that are
+/// not UTF-8 count as printable.
+fn is_printable(text: &[u8]) -> bool {
+    let is_printable = |letter: char| letter == ' ' || !(letter.is_control() || letter.is_whitespace());
+    String::from_utf8_lossy(text).chars().all(is_printable)
 }
 
 #[cfg(test)]

@@ -176,8 +176,8 @@ impl Auth for AuthService {
         request: Request<pb::AuthUserChangePasswordRequest>,
     ) -> Result<Response<pb::AuthUserChangePasswordResponse>, Status> {
         let (ctx, pb::AuthUserChangePasswordRequest { name, password: plain, hashed_password }) = self.open(request)?;
+        // As in etcd, the empty name is one that no user has.
         let password = password(plain, hashed_password, false);
-        let name = named(name)?;
         let password = self.node.auth().hash(&ctx, password).await.map_err(Failure::Node)?;
         let (index, header) = self.change(&ctx, AuthCommand::UserChangePassword { name, password }).await?;
         Ok(reply(index, pb::AuthUserChangePasswordResponse { header }))

@@ -11,7 +11,7 @@ use tonic::Status;
 
 /// Refuses unknown fields and unknown names of enumeration values. The library ignores either both
 /// or none, and an ignored enumeration value would be read as the default. [`lenient`] removes
-/// unknown fields before reading.
+/// unknown fields before reading, and the line breaks that Go's decoder ignores in base64.
 const READ: DeserializeOptions = DeserializeOptions::new();
 /// The package of the project's own messages.
 const OWN_PACKAGE: &str = "headwater.v1";
@@ -43,23 +43,27 @@ fn strict(descriptor: &MessageDescriptor, text: &[u8]) -> Result<DynamicMessage,
     Ok(message)
 }
 
-/// Decodes as `strict` does, after removing unknown fields. Few clients send unknown fields, so it
-/// may cost more.
+/// Decodes as `strict` does, after removing unknown fields and line breaks in base64. Few clients
+/// send them, so it may cost more.
 fn lenient(descriptor: &MessageDescriptor, text: &[u8]) -> Result<DynamicMessage, serde_json::Error> {
     let mut value = serde_json::from_slice(text)?;
-    remove_unknown(descriptor, &mut value);
+    make_strict(descriptor, &mut value);
     DynamicMessage::deserialize_with_options(descriptor.clone(), value, &READ)
 }
 
-fn remove_unknown(descriptor: &MessageDescriptor, value: &mut Value) {
+/// Removes unknown fields, and line breaks in base64.
+fn make_strict(descriptor: &MessageDescriptor, value: &mut Value) {
     let Value::Object(fields) = value else { return };
     fields.retain(|name, value| {
         let by_name = || descriptor.get_field_by_name(name);
         let Some(field) = descriptor.get_field_by_json_name(name).or_else(by_name) else { return false };
+        if let (Kind::Bytes, Value::String(base64)) = (field.kind(), &mut *value) {
+            base64.retain(|letter| !matches!(letter, '\r' | '\n'));
+        }
         if let (Kind::Message(inner), false) = (field.kind(), field.is_map()) {
             match value {
-                Value::Array(values) => values.iter_mut().for_each(|value| remove_unknown(&inner, value)),
-                value => remove_unknown(&inner, value),
+                Value::Array(values) => values.iter_mut().for_each(|value| make_strict(&inner, value)),
+                value => make_strict(&inner, value),
             }
         }
         true
@@ -101,6 +105,7 @@ mod tests {
             (r#"{"key":"Zm9v","limit":"5","sort_order":2,"unknown":{"a":[1]}}"#, limited),
             (r#"{"key":"Zm9v","sort_order":9}"#, pb::RangeRequest { sort_order: 9, ..foo }),
             (r#"{"key":"/+8="}"#, pb::RangeRequest { key: vec![255, 239].into(), ..Default::default() }),
+            (r#"{"key":"/+\r\n8=\n"}"#, pb::RangeRequest { key: vec![255, 239].into(), ..Default::default() }),
             (r#"{"key":"_-8"}"#, pb::RangeRequest { key: vec![255, 239].into(), ..Default::default() }),
         ] {
             assert_eq!(range(text), Ok(wanted), "{text}");

@@ -89,6 +89,9 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
         ("GET", "kv", b"", 400, "Missing key name"),
         ("PUT", "kv/", b"v", 400, "Missing key name"),
         ("DELETE", "kv/", b"", 400, "Missing key name"),
+        ("PUT", "kv/a%00b", b"v", 400, "cannot be printed"),
+        ("GET", "kv/a%0Ab", b"", 400, "cannot be printed"),
+        ("DELETE", "kv/a%C2%A0b?recurse", b"", 400, "cannot be printed"),
         ("PUT", "kv/k?flags=x", b"v", 400, "?flags"),
         ("PUT", "kv/k?cas=-1", b"v", 400, "?cas"),
         ("PUT", "kv/k?cas=1&acquire=s", b"v", 400, "Conflicting flags: cas, acquire"),
@@ -116,6 +119,9 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
         assert!(answer.text().contains(text), "{method} {path}: {}", answer.text());
     }
     assert_eq!(get(&cluster, 0, "kv/?recurse").await.body, before);
+    // A space, letters of any language and bytes that are not UTF-8 are taken.
+    assert_eq!(put(&cluster, 0, "kv/%20%C3%A4%E2%82%AC%FF", "v").await, json!(true));
+    assert_eq!(get(&cluster, 0, "kv/%20%C3%A4%E2%82%AC%FF?raw").await.text(), "v");
     assert_eq!(get(&cluster, 0, "session/list").await.json(), json!([]));
 }
 
@@ -172,8 +178,11 @@ async fn transactions_do_all_or_nothing() {
     wait_until("nothing is committed meanwhile", async || {
         cluster.hashes().await;
         let before = committed();
-        let read = put(&cluster, follower, "txn", r#"[{"KV":{"Verb":"get-tree","Key":""}}]"#).await;
-        assert_eq!(read["Results"][0]["KV"]["Key"], "a");
+        let read = r#"[{"KV":{"Verb":"get-tree","Key":""}}]"#;
+        let read = call(&cluster, follower, "PUT", "txn", read).await;
+        assert_eq!(read.json()["Results"][0]["KV"]["Key"], "a");
+        assert_eq!(read.headers["x-consul-knownleader"], "true");
+        assert!(read.headers.contains_key("x-consul-lastcontact") && !read.headers.contains_key("x-consul-index"));
         cluster.hashes().await;
         committed() == before
     })

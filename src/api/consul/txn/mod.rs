@@ -63,18 +63,25 @@ struct FaultBody {
 /// operation on the catalog always is.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let ops = read(&call.json()?)?;
+    let reads: Option<Vec<KvOp>> = ops.iter().map(|op| op.as_read().cloned()).collect();
+    let is_read = reads.is_some();
+    let answer = carry_out(&call, ops, reads).await?;
+    Ok(if is_read { answer.contact() } else { answer })
+}
+
+/// The answer to operations; `reads` has them if all of them read keys.
+async fn carry_out(call: &Call, ops: Vec<TxnOp>, reads: Option<Vec<KvOp>>) -> Result<Answer, Refusal> {
     let names: Vec<String> = ops.iter().map(describe).collect();
-    if let Some(denied) = denied(&call, &ops).await? {
+    if let Some(denied) = denied(call, &ops).await? {
         return Ok(denied);
     }
-    let reads: Option<Vec<KvOp>> = ops.iter().map(|op| op.as_read().cloned()).collect();
     let done = match reads {
         Some(reads) => {
             let freshness = call.freshness()?;
             let done = call.node().consul().read_txn(&call.context()?, freshness.consistency, reads).await?;
             // The reasons tell what is stored; a right may have gone before the read.
             if done.value.is_err()
-                && let Some(denied) = denied(&call, &ops).await?
+                && let Some(denied) = denied(call, &ops).await?
             {
                 return Ok(denied);
             }
