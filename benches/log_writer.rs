@@ -1,5 +1,5 @@
-//! Entries a second that the log makes durable: by entries in one append, and by appends in flight
-//! together. Also the rate of reads from memory.
+//! Entries a second that the log makes durable in each of its forms: by entries in one append, and
+//! by appends in flight together. Also the rate of reads from memory.
 //!
 //! Every figure of an append includes the fsync of the disk below the temporary directory, except
 //! the case without fsync. Compare only runs on one machine.
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
-use headwater_storage::log::{LogDb, LogOptions, LogRecord, RecordKind};
+use headwater_storage::log::{LogDb, LogForm, LogOptions, LogRecord, RecordKind};
 use headwater_types::{LogIndex, Term};
 
 /// Length of a record's payload: about that of a put with a value of 256 bytes.
@@ -63,23 +63,30 @@ impl Bench {
 }
 
 fn append(c: &mut Criterion) {
-    let mut group = c.benchmark_group("log_append");
+    for form in [LogForm::RocksDb, LogForm::Segments] {
+        append_to(c, form);
+    }
+}
+
+fn append_to(c: &mut Criterion, form: LogForm) {
+    let options = || LogOptions { form, ..LogOptions::default() };
+    let mut group = c.benchmark_group(format!("log_append/{form}"));
     group.measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_millis(500)).sample_size(20);
     for entries in [1, 16, 256] {
         group.throughput(Throughput::Elements(entries));
-        let mut bench = Bench::new();
+        let mut bench = Bench::with(options());
         group.bench_function(BenchmarkId::new("entries_in_one_append", entries), |b| {
             b.iter(|| bench.append(1, entries))
         });
     }
     for appends in [16, 256] {
         group.throughput(Throughput::Elements(appends));
-        let mut bench = Bench::new();
+        let mut bench = Bench::with(options());
         group.bench_function(BenchmarkId::new("appends_waiting", appends), |b| b.iter(|| bench.append(appends, 1)));
     }
     // The processor's share, without the disk.
     group.throughput(Throughput::Elements(256));
-    let mut bench = Bench::with(LogOptions { unsafe_no_fsync: true, ..LogOptions::default() });
+    let mut bench = Bench::with(LogOptions { unsafe_no_fsync: true, ..options() });
     group.bench_function(BenchmarkId::new("entries_without_fsync", 256), |b| b.iter(|| bench.append(1, 256)));
     group.finish();
 }

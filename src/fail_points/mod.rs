@@ -70,6 +70,12 @@ points! {
     LogReclaim,
     /// After files of purged entries are dropped.
     LogReclaimed,
+    /// After the file of the log's next segment has its name, before anything is written to it.
+    LogSegment,
+    /// After the log is written in another form, before that becomes the log.
+    LogConvert,
+    /// After the log has another form, before the former one is removed.
+    LogConverted,
     /// Before a run of applied entries is committed to the state.
     StateCommit,
     /// After a run of applied entries is committed to the state, before its events are published.

@@ -25,7 +25,7 @@ pub(super) struct Lifecycle {
     storage_failed: watch::Receiver<Option<String>>,
     stopping: watch::Sender<bool>,
     hand_over_timeout: Duration,
-    log: WeakLog,
+    pub(super) log: WeakLog,
     /// The data directory, with the lock on it that lasts as long as anything of the node is alive.
     pub(super) data_dir: DataDir,
 }

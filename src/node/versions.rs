@@ -1,5 +1,5 @@
 //! The cluster's version: each member announces its program, the leader raises the version, and
-//! every member readies its disk for a downgrade.
+//! every member stores its log as the version allows, and readies its disk for a downgrade.
 //!
 //! Owns the decision to raise and the handle of requests about versions; the rules are in
 //! `fsm::version`. Invariant: a change of the members and a raise exclude each other, so that no
@@ -9,10 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
+
 use super::{Consistency, Inner, Node, NodeError, RequestContext, tasks};
 use headwater_raft::Roster;
+use headwater_storage::log::LogForm;
 use headwater_types::{
-    Access, ClusterVersion, Command, MemberProgram, NodeId, Refusal, Supported, Term, Version, VersionChange,
+    Access, ClusterVersion, Command, Feature, MemberProgram, NodeId, Refusal, Supported, Term, Version, VersionChange,
     VersionRefusal,
 };
 
@@ -204,6 +207,7 @@ async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeErr
         let text = format!("{}", super::unix_ms()).into();
         propose(node, Command::Note(text)).await?;
     }
+    use_newest_log_form(node).await?;
     ready_for_older_programs(node).await
 }
 
@@ -293,9 +297,35 @@ fn holding_back(versions: &ClusterVersions, own: Supported, roster: &Roster) -> 
     roster.members.iter().map(|member| member.id).filter(|id| !supports(*id)).collect()
 }
 
+/// Stores this member's log in segments, once the cluster's version has them.
+async fn use_newest_log_form(node: &Node) -> Result<(), NodeError> {
+    let version = node.inner.store.current().head().version.version;
+    // The mark rises before the version is seen: a program that does not know segments does not
+    // start on them.
+    let needs = node.inner.lifecycle.data_dir.version_mark().needs();
+    if Feature::LogSegments.is_in(version.min(needs)) { convert_log(node, LogForm::Segments).await } else { Ok(()) }
+}
+
+/// Stores this member's log in `form`. Writes wait meanwhile.
+async fn convert_log(node: &Node, form: LogForm) -> Result<(), NodeError> {
+    let log = node.inner.lifecycle.log.upgrade().ok_or(NodeError::Stopped)?;
+    if log.form() == form {
+        return Ok(());
+    }
+    let (done, converted) = oneshot::channel();
+    log.convert(form, move |result| {
+        // The node may stop meanwhile.
+        drop(done.send(result));
+    });
+    drop(log);
+    // A log that fails stops the node.
+    converted.await.ok().and_then(Result::ok).ok_or(NodeError::Stopped)
+}
+
 /// Makes the data directory usable by older programs, if its mark needs a newer version than the
 /// cluster's. Removes the records of authors, flushes the state, removes the applied log entries,
-/// then lowers the mark. The mark stays if the version or the state has changed meanwhile.
+/// stores the log in the form that the version knows, then lowers the mark. The mark stays if the
+/// version or the state has changed meanwhile.
 async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
     let db = node.inner.store.current();
     let rises = db.version_rises();
@@ -313,6 +343,9 @@ async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
     flushed.await.map_err(|_| NodeError::Stopped)??;
     if !node.inner.consensus.progress().forget_log(through, CHANGE_TIMEOUT).await {
         return Err(NodeError::Timeout);
+    }
+    if !Feature::LogSegments.is_in(version) {
+        convert_log(node, LogForm::RocksDb).await?;
     }
     // The version may have risen meanwhile, and may even have fallen again: then there are newer
     // records than those that were removed, and the next check removes them.

@@ -18,7 +18,7 @@ pub enum StorageError {
     #[error("rocksdb: {0}{what_to_do}", what_to_do = remedy(.0.as_ref()))]
     RocksDb(#[from] rocksdb::Error),
     /// A file operation failed.
-    #[error("{path}: {source}")]
+    #[error("{path}: {source}{what_to_do}", what_to_do = remedy_of(source))]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -82,17 +82,36 @@ pub(super) const DAMAGED: &str = "the data on this disk is damaged: move this no
                                   node as before; it fetches everything from the others (a cluster of one is restored \
                                   from a backup)";
 
+const FULL: &str = "the disk is full: free some space, then start this node again";
+const NO_DESCRIPTORS: &str = "the process has run out of file descriptors, the disk is well: raise the limit of open \
+                              files (ulimit -n, LimitNOFILE=), then start this node again";
+const FAILING: &str = "the disk fails: see to it, then start this node again";
+
+/// Advice to the operator about an error of a file operation.
+fn remedy_of(error: &io::Error) -> String {
+    let what = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FULL,
+        io::ErrorKind::ReadOnlyFilesystem => FAILING,
+        _ if headwater_files::is_out_of_descriptors(error) => NO_DESCRIPTORS,
+        _ if error.raw_os_error() == Some(EIO) => FAILING,
+        _ => return String::new(),
+    };
+    format!("; {what}")
+}
+
+/// The number of the operating system's error for a failed read or write of a disk.
+const EIO: i32 = 5;
+
 /// Advice to the operator about an error of RocksDB. The text begins with the kind of the error.
 fn remedy(text: &str) -> String {
     let what = if text.starts_with("Corruption") {
         DAMAGED
     } else if text.contains("No space left on device") {
-        "the disk is full: free some space, then start this node again"
+        FULL
     } else if text.contains(OUT_OF_DESCRIPTORS) {
-        "the process has run out of file descriptors, the disk is well: raise the limit of open files (ulimit -n, \
-         LimitNOFILE=), then start this node again"
+        NO_DESCRIPTORS
     } else if text.starts_with("IO error") {
-        "the disk fails: see to it, then start this node again"
+        FAILING
     } else {
         return String::new();
     };
@@ -117,5 +136,11 @@ mod tests {
             assert!(remedy(text).contains(wanted), "{text}");
         }
         assert_eq!(remedy("Operation aborted: "), "");
+        for (number, wanted) in [(28, "free some space"), (24, "raise the limit"), (5, "see to it"), (30, "see to it")]
+        {
+            let text = StorageError::Io { path: "f".into(), source: io::Error::from_raw_os_error(number) }.to_string();
+            assert!(text.starts_with("f: ") && text.contains(wanted), "{text}");
+        }
+        assert_eq!(remedy_of(&io::Error::from_raw_os_error(2)), "");
     }
 }

@@ -162,6 +162,8 @@ pub enum Feature {
     /// [`Command::Commit`](super::Command::Commit): changes of entities of any faces, all of them
     /// or none, and idempotency keys.
     Commits,
+    /// Each member stores its log in segments; before, in RocksDB.
+    LogSegments,
     /// [`Command::Note`](super::Command::Note): a new command with a new record.
     #[cfg(feature = "next-version")]
     Notes,
@@ -183,6 +185,7 @@ impl Feature {
         Self::AlarmsByKind,
         Self::Authors,
         Self::Commits,
+        Self::LogSegments,
         #[cfg(feature = "next-version")]
         Self::Notes,
         #[cfg(feature = "next-version")]
@@ -195,9 +198,13 @@ impl Feature {
     pub const fn since(self) -> Version {
         match self {
             Self::Versions => Version::V0_3,
-            Self::Invitations | Self::Auth | Self::Acl | Self::AlarmsByKind | Self::Authors | Self::Commits => {
-                Version::V0_4
-            }
+            Self::Invitations
+            | Self::Auth
+            | Self::Acl
+            | Self::AlarmsByKind
+            | Self::Authors
+            | Self::Commits
+            | Self::LogSegments => Version::V0_4,
             #[cfg(feature = "next-version")]
             Self::Notes | Self::Origins | Self::LastKeyFirst => Version::V0_5,
         }

@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use headwater::node::ManualClock;
 use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::downgrade_request::DowngradeAction;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::pb::etcdserverpb::request_op::Request;
+use headwater::storage::data_dir::Layout;
+use headwater::storage::log::LogForm;
 use pb::compare::{CompareResult, CompareTarget, TargetUnion};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
@@ -180,6 +183,8 @@ pub(super) enum Part {
     Truncate,
     /// A learner that never runs is added and removed.
     Members,
+    /// The cluster's version falls and rises again, and with it the form of each member's log.
+    Versions,
 }
 
 impl Part {
@@ -199,6 +204,7 @@ impl Part {
             | P::InstallPublished => Self::Lag,
             P::LogTruncate | P::LogTruncated => Self::Truncate,
             P::MembershipApply => Self::Members,
+            P::LogConvert | P::LogConverted => Self::Versions,
             P::LogWrite
             | P::LogSynced
             | P::LogMarked
@@ -206,6 +212,7 @@ impl Part {
             | P::LogPurged
             | P::LogReclaim
             | P::LogReclaimed
+            | P::LogSegment
             | P::StateCommit
             | P::StateCommitted
             | P::StatePublished
@@ -226,12 +233,17 @@ impl Part {
 
 /// Repeats the changes until the process ends.
 pub(super) async fn play(cluster: &mut Cluster, part: Part) {
+    if part != Part::Versions {
+        // A child before may have ended in the middle of a downgrade.
+        let _none = change_downgrade(cluster, DowngradeAction::Cancel).await.is_err();
+    }
     loop {
         match part {
             Part::Clients => std::future::pending().await,
             Part::Lag => lag(cluster).await,
             Part::Truncate => truncate(cluster).await,
             Part::Members => change_members(cluster).await,
+            Part::Versions => change_version(cluster).await,
         }
     }
 }
@@ -282,5 +294,21 @@ async fn change_members(cluster: &mut Cluster) {
         let id = added.into_inner().member.expect("the new member").id;
         // The next leader may not have the new member.
         let _in_doubt = members.member_remove(pb::MemberRemoveRequest { id }).await.is_err();
+    }
+}
+
+async fn change_downgrade(cluster: &Cluster, action: DowngradeAction) -> Result<(), tonic::Status> {
+    let request = pb::DowngradeRequest { action: action.into(), version: "0.3".to_owned() };
+    cluster.maintenance(0).downgrade(request).await.map(drop)
+}
+
+async fn change_version(cluster: &mut Cluster) {
+    for (action, form) in [(DowngradeAction::Enable, LogForm::RocksDb), (DowngradeAction::Cancel, LogForm::Segments)] {
+        // A child before may have ended in the middle of a downgrade.
+        let _refused = change_downgrade(cluster, action).await.is_err();
+        wait_until("each member's log has the form of the version", async || {
+            (0..3).all(|member| LogForm::of(&Layout::new(&cluster.data_dir(member)).log_dir()) == form)
+        })
+        .await;
     }
 }

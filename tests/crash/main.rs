@@ -124,11 +124,14 @@ fn hits_max(point: Point) -> u32 {
         | P::InstallSwitched
         | P::InstallPublished
         | P::SnapshotOffered
-        | P::SnapshotReceived => 2,
+        | P::SnapshotReceived
+        | P::LogConvert
+        | P::LogConverted => 2,
         P::LogPurge
         | P::LogPurged
         | P::LogReclaim
         | P::LogReclaimed
+        | P::LogSegment
         | P::StateReclaim
         | P::StateReclaimed
         | P::SnapshotCheckpoint

@@ -311,7 +311,8 @@ impl Cluster {
             snapshot_every_bytes: 64 << 20,
             keep_entries: self.settings.keep,
             keep_bytes: 64 << 20,
-            log: LogOptions::default(),
+            // Short segments, so that most tests make several.
+            log: LogOptions { segment_bytes: 16 * 1024, ..LogOptions::default() },
             state: StateOptions::default(),
             feed: self.settings.feed,
             quota: self.settings.quota,

@@ -271,17 +271,19 @@ async fn a_directory_that_was_damaged_by_hand_is_saved_as_far_as_it_is_whole() {
         let is_one = |path: &PathBuf| path.extension().is_some_and(|found| found == extension);
         files(&dir).into_keys().filter(is_one).collect()
     };
-    // The largest write-ahead file of the log.
-    let wal = paths("log").into_iter().max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap();
-    let good = std::fs::read(&wal).unwrap();
+    // In the middle of the log.
+    let mut segments = paths("segment");
+    let segment = segments.remove(segments.len() / 2);
+    let good = std::fs::read(&segment).unwrap();
     let mut bad = good.clone();
     let middle = bad.len() / 2;
     bad[middle..middle + 8].fill(0xee);
-    std::fs::write(&wal, &bad).unwrap();
+    std::fs::write(&segment, &bad).unwrap();
     let refused = old.try_start(0).await.unwrap_err().to_string();
     assert!(refused.contains("acknowledged data is lost"), "{refused}");
     let found = inspected(&dir);
-    assert!(damage(&found)[0].contains("write-ahead files"), "{:?}", damage(&found));
+    let name = segment.file_name().unwrap().to_str().unwrap();
+    assert!(damage(&found)[0].contains(name), "{:?}", damage(&found));
     let (salvage, file) = salvaged(&dir, |_| {}).unwrap();
     assert!(salvage.report.left_out.is_some(), "{:?}", salvage.report);
     assert!(!salvage.report.log_damage.is_empty(), "{:?}", salvage.report);
@@ -295,7 +297,7 @@ async fn a_directory_that_was_damaged_by_hand_is_saved_as_far_as_it_is_whole() {
     drop((salvage, new));
 
     // A damaged state is no source of a backup, and each damaged file is named.
-    std::fs::write(&wal, &good).unwrap();
+    std::fs::write(&segment, &good).unwrap();
     old.restart(0).await;
     old.wait_healthy().await;
     old.stop(0).await;

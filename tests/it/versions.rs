@@ -14,6 +14,8 @@ use headwater::pb::etcdserverpb::downgrade_request::DowngradeAction;
 use headwater::pb::headwater::peer::{self, peer_client::PeerClient, propose_result, snapshot_message};
 use headwater::pb::headwater_v1::GetVersionsRequest;
 use headwater::pb::headwater_v1::versions_client::VersionsClient;
+use headwater::storage::data_dir::Layout;
+use headwater::storage::log::LogForm;
 use headwater::types::{Command, Feature, Proposal, Refusal, Supported, Version};
 use tonic::Code;
 
@@ -243,4 +245,52 @@ async fn an_older_leader_refuses_a_newer_command_and_an_older_member_a_newer_sna
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     assert!(status.message().contains("the snapshot needs version 0.5, and this program is version 0.4"), "{status}");
     assert_equal(&cluster).await;
+}
+
+/// Waits until each member's log has this form.
+async fn wait_for_form(cluster: &Cluster, wanted: LogForm) {
+    wait_until("each member's log has the form", async || {
+        cluster.running().all(|member| LogForm::of(&Layout::new(&cluster.data_dir(member)).log_dir()) == wanted)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_is_stored_as_the_version_allows_and_taken_back_with_it() {
+    let mut cluster = Cluster::start(Settings::calm()).await;
+    wait_for_version(&cluster, OLD).await;
+    wait_for_form(&cluster, LogForm::Segments).await;
+    let value = |turn: usize| format!("{turn:04}").repeat(100);
+    let mut turns = 0..1000;
+    for turn in turns.by_ref().take(400) {
+        cluster.kv(turn % 3).put(put(format!("k{turn}"), value(turn))).await.unwrap();
+    }
+    for (action, form, format) in [
+        (DowngradeAction::Enable, LogForm::RocksDb, "format = 3"),
+        (DowngradeAction::Cancel, LogForm::Segments, "format = 4"),
+    ] {
+        downgrade(&cluster, action, "0.3").await.unwrap();
+        wait_until("the stamp has the version", async || {
+            (0..3)
+                .all(|member| std::fs::read_to_string(cluster.data_dir(member).join("STAMP")).unwrap().contains(format))
+        })
+        .await;
+        wait_for_form(&cluster, form).await;
+        for turn in turns.by_ref().take(200) {
+            cluster.kv(turn % 3).put(put(format!("k{turn}"), value(turn))).await.unwrap();
+        }
+        // The older program finds its log, and nothing else.
+        for member in 0..3 {
+            cluster.crash(member).await;
+            let log = Layout::new(&cluster.data_dir(member)).log_dir();
+            assert_eq!((LogForm::of(&log), log.join("CURRENT").exists()), (form, form == LogForm::RocksDb));
+            cluster.restart(member).await;
+            cluster.wait_healthy().await;
+        }
+        assert_equal(&cluster).await;
+    }
+    for turn in 0..turns.start {
+        let found = cluster.kv(turn % 3).range(get(format!("k{turn}"))).await.unwrap().into_inner().kvs.remove(0);
+        assert_eq!(found.value, value(turn));
+    }
 }

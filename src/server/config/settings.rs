@@ -210,7 +210,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "storage.log-memtable",
         form: "SIZE",
         default: "4MiB",
-        help: "One write buffer of the Raft log",
+        help: "One write buffer of the Raft log in clusters of version 0.3",
         put: Put::Size(|d, v| d.storage_log_memtable = Some(v)),
     },
     Setting {

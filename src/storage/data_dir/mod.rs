@@ -14,7 +14,7 @@
 //! | `REJOINING` | marker: no votes, no campaigns | a first member has lost its data | caught up |
 //! | `REMOVED` | marker: removed from the cluster; never starts again | the member learns of it | never |
 //! | `*.tmp` | draft of a note | while the note is replaced | renamed, or overwritten |
-//! | `log/` | the Raft log: RocksDB, `headwater-mark` ([`log`](crate::log)) | first start | never |
+//! | `log/` | the Raft log: `segments/` or a RocksDB, `headwater-mark` ([`log`](crate::log)) | first start | never |
 //! | `state/` | `CURRENT` and generations ([`StateStore`](crate::StateStore)) | start, snapshots | once replaced |
 //! | `snapshots/` | checkpoints for other members | at any time | emptied at start |
 //! | `incoming/` | snapshots being received, one folder for each sender | at any time | moved to `state/`, or another sender begins |

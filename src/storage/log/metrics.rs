@@ -9,8 +9,7 @@ pub struct LogMetrics {
     /// Seconds that a durable write took, from the write to the end of its fsync. One observation
     /// is one fsync.
     pub fsync_seconds: Histogram,
-    /// Total size of the write batches, bytes. RocksDB's write-ahead log takes each of them as a
-    /// whole.
+    /// Total size of the writes, bytes, without what the file system or RocksDB adds.
     pub write_bytes: IntCounter,
     /// Number of entries in one write. Writes without entries are not counted.
     pub batch_entries: Histogram,

@@ -1,4 +1,5 @@
-//! The Raft log on disk: entries, vote, committed id, purge point, in a RocksDB of its own.
+//! The Raft log on disk: entries, vote, committed id, purge point, in files of its own
+//! (`segments`), or in a RocksDB of its own as long as the cluster has version 0.3 (`rocks`).
 //!
 //! One thread writes (`writer`): it takes the queued changes, up to a size, writes one batch, makes
 //! one fsync, and completes every waiter (group commit). Submitted entries are readable at once
@@ -8,9 +9,12 @@
 //! disk always holds a prefix of the submitted changes that includes every acknowledged one.
 //!
 //! ```text
-//! append ─► State (readable) ─► queue ─► writer: WriteBatch, fsync, mark ─► done (durable)
+//! append ─► State (readable) ─► queue ─► writer: one write, fsync, mark ─► done (durable)
 //! ```
 
+mod batch;
+mod convert;
+mod disk;
 mod inspect;
 mod mark;
 mod metrics;
@@ -18,6 +22,8 @@ mod options;
 mod reclaim;
 mod record;
 mod recover;
+mod rocks;
+mod segments;
 mod shared;
 mod state;
 mod writer;
@@ -28,11 +34,12 @@ mod tests;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread::{self, JoinHandle};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
+pub use self::disk::LogForm;
 pub use self::inspect::{LogFacts, LogInspector};
 pub use self::metrics::LogMetrics;
 pub use self::options::{LogOptions, OnFailure};
@@ -40,18 +47,12 @@ use self::reclaim::Reclaimer;
 pub use self::record::LogRecord;
 use self::record::corrupt;
 use self::shared::{Open, Shared};
-use self::state::{Bounds, Change};
+use self::state::Change;
 use self::writer::Writer;
 use super::StorageError;
 pub use headwater_proto::codec::raft::RecordKind;
 use headwater_proto::codec::raft::{LogId, Vote};
 use headwater_types::LogIndex;
-
-const KEY_VOTE: &str = "vote";
-const KEY_COMMITTED: &str = "committed";
-const KEY_PURGED: &str = "purged";
-const KEY_TIP: &str = "tip";
-const KEY_STORE: &str = "store";
 
 /// The bounds of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,15 +82,28 @@ pub struct LogDb {
     handle: Arc<Handle>,
 }
 
-/// A handle that shows whether the log is closed ([`is_gone`](Self::is_gone)). It does not keep the
-/// log open, and gives no access to it.
-#[derive(Clone, Debug)]
-pub struct WeakLog(std::sync::Weak<Open>);
+/// A handle that does not keep the log open.
+#[derive(Clone)]
+pub struct WeakLog {
+    open: Weak<Open>,
+    handle: Weak<Handle>,
+}
 
 impl WeakLog {
     /// Whether all clones of the log are dropped and its files are closed.
     pub fn is_gone(&self) -> bool {
-        self.0.strong_count() == 0
+        self.open.strong_count() == 0
+    }
+
+    /// The log. `None` once all clones of it are dropped.
+    pub fn upgrade(&self) -> Option<LogDb> {
+        self.handle.upgrade().map(|handle| LogDb { handle })
+    }
+}
+
+impl std::fmt::Debug for WeakLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WeakLog").field("is_gone", &self.is_gone()).finish_non_exhaustive()
     }
 }
 
@@ -113,8 +127,10 @@ impl LogDb {
             tracing::warn!("fsync of the log is off: acknowledged writes are lost when the power fails");
         }
         let recovered = recover::open(dir, &options)?;
+        let meta = recovered.state.meta();
         let shared = Arc::new(Shared {
-            db: recovered.db,
+            disk: RwLock::new(Arc::new(recovered.disk)),
+            files: Mutex::default(),
             dir: dir.into(),
             options,
             metrics: LogMetrics::new(),
@@ -123,8 +139,7 @@ impl LogDb {
             open: Arc::default(),
         });
         let reclaimer = Reclaimer::start(Arc::clone(&shared))?;
-        let tip = recovered.tip;
-        let writer = Writer::new(Arc::clone(&shared), recovered.mark, reclaimer, tip.batch, Bounds::of(&tip));
+        let writer = Writer::new(Arc::clone(&shared), recovered.mark, reclaimer, recovered.tip, meta);
         let thread = thread::Builder::new()
             .name("log-writer".into())
             .spawn(move || writer.run())
@@ -308,9 +323,21 @@ impl LogDb {
         &self.shared().metrics
     }
 
-    /// A weak handle: does not keep the log open, and reports whether its files are closed.
+    /// The form in which the log is stored.
+    pub fn form(&self) -> LogForm {
+        self.shared().disk.read().form()
+    }
+
+    /// Stores the log in `form`, between two writes, and removes it in the other form. Content and
+    /// guarantees stay the same; changes that are submitted meanwhile wait. `done` runs when that
+    /// is durable, at once if the log has that form.
+    pub fn convert(&self, form: LogForm, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
+        self.shared().submit(done, |_| Ok(Change::Convert(form)));
+    }
+
+    /// A handle that does not keep the log open, and reports whether its files are closed.
     pub fn downgrade(&self) -> WeakLog {
-        WeakLog(Arc::downgrade(&self.handle.shared.open))
+        WeakLog { open: Arc::downgrade(&self.handle.shared.open), handle: Arc::downgrade(&self.handle) }
     }
 
     /// Writes everything submitted, ends the writer, and waits for both. Later changes are refused,

@@ -1,15 +1,11 @@
-//! Frees the space of purged entries on a thread of its own: dropping files costs an fsync of the
-//! manifest.
+//! Frees the space of purged entries on a thread of its own: dropping files may cost an fsync.
 //!
 //! Purged entries are never read again, so nothing depends on when, or whether, this happens. Whole
-//! files that hold only purged entries are dropped. A purge writes no tombstones, so the files of
-//! the log do not overlap and compaction moves them without rewriting.
+//! files that hold only purged entries are dropped.
 
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-use super::options::CF_ENTRIES;
-use super::record::entry_key;
 use super::shared::Shared;
 use crate::StorageError;
 
@@ -32,11 +28,13 @@ impl Reclaimer {
                         index = index.max(later);
                     }
                     headwater_fail_points::fail_point!(LogReclaim);
-                    let (from, to) = (entry_key(0), entry_key(index));
-                    if let Err(error) = shared.db.delete_file_in_range_cf(shared.family(CF_ENTRIES), from, to) {
-                        shared.poison(&error.into());
+                    let files = shared.files.lock();
+                    let disk = Arc::clone(&shared.disk.read());
+                    if let Err(error) = disk.reclaim(index) {
+                        shared.poison(&error);
                         return;
                     }
+                    drop((disk, files));
                     headwater_fail_points::fail_point!(LogReclaimed);
                 }
             })

@@ -1,6 +1,6 @@
-//! One log record in memory, and the frame around everything that the log stores.
+//! One log record in memory, and the frame around everything that the log stores in RocksDB.
 //!
-//! Every stored value is
+//! Every value in RocksDB is
 //! `[frame format][CRC-32C, little-endian, of all that follows][codec record][payload]`. RocksDB
 //! has checksums of its own; this one also covers the code above them, and reveals an entry that is
 //! stored under the key of another.
@@ -57,22 +57,30 @@ pub(super) fn entry_index(key: &[u8]) -> Result<u64, StorageError> {
 
 /// Replaces the contents of `out` by the stored form of `record`.
 pub(super) fn encode_entry(record: &LogRecord, out: &mut Vec<u8>) {
-    frame(out, |out| {
-        raft::encode_into(&RecordHeader { term: record.term, index: record.index, kind: record.kind }, out);
-        out.extend_from_slice(&record.payload);
-    });
+    frame(out, |out| encode_entry_body(record, out));
 }
 
 /// Decodes the value stored under the key of `index`.
 pub(super) fn decode_entry(index: u64, stored: &[u8]) -> Result<LogRecord, StorageError> {
     let location = || format!("log/entries/{index}");
     let body = unframe(stored).map_err(|detail| corrupt(location(), detail))?;
-    let (header, len) = raft::decode_prefix::<RecordHeader>(body).map_err(|error| undecodable(location(), error))?;
-    if header.index != LogIndex(index) {
-        return Err(corrupt(location(), format!("holds the entry of index {}", header.index)));
+    let record = decode_entry_body(body).map_err(|error| undecodable(location(), error))?;
+    if record.index != LogIndex(index) {
+        return Err(corrupt(location(), format!("holds the entry of index {}", record.index)));
     }
-    let payload = Bytes::copy_from_slice(&body[len..]);
-    Ok(LogRecord { term: header.term, index: header.index, kind: header.kind, payload })
+    Ok(record)
+}
+
+/// Appends the header and the payload of `record` to `out`.
+pub(super) fn encode_entry_body(record: &LogRecord, out: &mut Vec<u8>) {
+    raft::encode_into(&RecordHeader { term: record.term, index: record.index, kind: record.kind }, out);
+    out.extend_from_slice(&record.payload);
+}
+
+/// Decodes the header and the payload of an entry.
+pub(super) fn decode_entry_body(body: &[u8]) -> Result<LogRecord, CodecError> {
+    let (RecordHeader { term, index, kind }, len) = raft::decode_prefix(body)?;
+    Ok(LogRecord { term, index, kind, payload: Bytes::copy_from_slice(&body[len..]) })
 }
 
 /// Replaces the contents of `out` by the stored form of a record of `log/meta`.
@@ -88,7 +96,7 @@ pub(super) fn decode_meta<T: RaftRecord>(key: &str, stored: &[u8]) -> Result<T, 
 }
 
 /// The error for a record that cannot be decoded: it is newer than this program, or damaged.
-fn undecodable(location: String, error: CodecError) -> StorageError {
+pub(super) fn undecodable(location: String, error: CodecError) -> StorageError {
     match error {
         CodecError::TooNew(too_new) => too_new.into(),
         error => corrupt(location, error.to_string()),

@@ -1,4 +1,4 @@
-//! The part of the log that callers, the writer and the reclaimer share: the database, the state,
+//! The part of the log that callers, the writer and the reclaimer share: the files, the state,
 //! submission and failure.
 //!
 //! Invariant: a change becomes visible and is queued in one critical section, so that readers, the
@@ -9,19 +9,22 @@ use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
-use rocksdb::{ColumnFamily, DB, DBRawIterator};
+use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::disk::Disk;
 use super::metrics::LogMetrics;
-use super::options::{CF_ENTRIES, LogOptions, read_options};
-use super::record::{LogRecord, corrupt, decode_entry, entry_index, entry_key};
+use super::options::LogOptions;
+use super::record::LogRecord;
 use super::state::{Change, Done, Op, State};
 use crate::StorageError;
 use headwater_proto::codec::raft::LogId;
 
 /// The shared part of a log.
 pub(super) struct Shared {
-    pub(super) db: DB,
+    /// The log on disk. The writer replaces it when it converts the log.
+    pub(super) disk: RwLock<Arc<Disk>>,
+    /// Held while files of purged entries are dropped, and while the log is converted.
+    pub(super) files: Mutex<()>,
     pub(super) dir: PathBuf,
     pub(super) options: LogOptions,
     pub(super) metrics: LogMetrics,
@@ -29,20 +32,16 @@ pub(super) struct Shared {
     /// Signalled when a change was queued or the log closes.
     pub(super) work: Condvar,
     /// Shows [`WeakLog`](super::WeakLog) that the files of the log are closed. The last field, so
-    /// that it is dropped after the database.
+    /// that it is dropped after them.
     pub(super) open: Arc<Open>,
 }
 
-/// Token that is dropped after the database: a [`WeakLog`](super::WeakLog) sees by it that the
+/// Token that is dropped after the files: a [`WeakLog`](super::WeakLog) sees by it that the
 /// files of the log are closed.
 #[derive(Debug, Default)]
 pub(super) struct Open;
 
 impl Shared {
-    pub(super) fn family(&self, name: &str) -> &ColumnFamily {
-        self.db.cf_handle(name).expect("invariant: opened with every family")
-    }
-
     /// Runs `change` and queues its result under one lock, so that changes become visible and
     /// durable in the same order. Changes of entries are visible at once, a vote when it is
     /// durable. A refused change gets its error at once, and poisons the log unless the log had
@@ -101,9 +100,8 @@ impl Shared {
         if let Some(record) = state.tail_at(index) {
             return Ok(Some(record.id()));
         }
-        let stored = self.db.get_pinned_cf(self.family(CF_ENTRIES), entry_key(index))?;
-        let stored = stored.ok_or_else(|| corrupt(format!("log/entries/{index}"), "missing"))?;
-        decode_entry(index, &stored).map(|record| Some(record.id()))
+        let disk = Arc::clone(&self.disk.read());
+        disk.reader(index, end).next().map(|record| Some(record.id()))
     }
 
     pub(super) fn read(&self, start: u64, end: u64, bytes_max: usize) -> Result<Vec<LogRecord>, StorageError> {
@@ -119,20 +117,19 @@ impl Shared {
         }
         let disk_end = end.min(tail_first);
         let tail = if end > tail_first { state.tail_slice(tail_first, end, bytes_max) } else { Vec::new() };
-        // Created before the lock is released: a cursor sees the database as it is now, and keeps
-        // the files that it needs.
-        let mut cursor = self.db.raw_iterator_cf_opt(self.family(CF_ENTRIES), read_options(disk_end));
+        // Created before the lock is released: a reader sees the files as they are now, and keeps
+        // those that it needs.
+        let disk = Arc::clone(&self.disk.read());
+        let mut reader = disk.reader(start, disk_end);
         drop(state);
 
         let mut out = Vec::new();
         let mut left = bytes_max;
-        cursor.seek(entry_key(start));
-        for wanted in start..disk_end {
-            let record = self.record_at(&cursor, wanted).inspect_err(|error| self.poison(error))?;
+        for _ in start..disk_end {
+            let record = reader.next().inspect_err(|error| self.poison(error))?;
             if !take(&mut out, record, &mut left) {
                 return Ok(out);
             }
-            cursor.next();
         }
         for record in tail {
             if !take(&mut out, record, &mut left) {
@@ -140,18 +137,6 @@ impl Shared {
             }
         }
         Ok(out)
-    }
-
-    /// The record under the cursor, which must be that of `wanted`.
-    fn record_at(&self, cursor: &DBRawIterator<'_>, wanted: u64) -> Result<LogRecord, StorageError> {
-        let Some((key, value)) = cursor.item() else {
-            cursor.status()?;
-            return Err(corrupt(format!("log/entries/{wanted}"), "missing"));
-        };
-        match entry_index(key)? {
-            index if index == wanted => decode_entry(index, value),
-            index => Err(corrupt(format!("log/entries/{wanted}"), format!("missing, the next entry is {index}"))),
-        }
     }
 
     /// Fails the log for good: the waiting changes get `error`, and later calls are refused with

@@ -2,13 +2,15 @@
 //! vote is the exception: it is shown once it is on disk.
 //!
 //! Owns the memory tail, the bounds of the log and the queue of the writer. Knows nothing of
-//! RocksDB. Invariant: the tail holds every entry that may not be on disk yet, and every entry
+//! files. Invariant: the tail holds every entry that may not be on disk yet, and every entry
 //! before the tail is on disk as it was submitted.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use super::batch::Meta;
+use super::disk::LogForm;
 use super::record::LogRecord;
 use crate::StorageError;
 use headwater_proto::codec::raft::{LogId, LogTip, Vote};
@@ -33,6 +35,8 @@ pub(super) enum Change {
     /// Moves the start of the log behind this entry.
     Purge(LogId),
     Vote(Vote),
+    /// Stores the log in this form.
+    Convert(LogForm),
 }
 
 /// The bounds of the log.
@@ -81,6 +85,11 @@ impl State {
             Some(reason) => Err(StorageError::Poisoned(reason.to_string())),
             None => Ok(()),
         }
+    }
+
+    /// What was recovered besides entries. Nothing is submitted yet.
+    pub(super) fn meta(&self) -> Meta {
+        Meta { vote: self.vote, committed: self.committed, purged: self.purged }
     }
 
     /// First index in the tail; the end of the log if the tail is empty.
@@ -170,7 +179,7 @@ impl State {
         // batch differ from it.
         let kept = self.queue.iter().filter_map(|op| match &op.change {
             Change::Truncate(from) => Some(*from),
-            Change::Append(_) | Change::Purge(_) | Change::Vote(_) => None,
+            Change::Append(_) | Change::Purge(_) | Change::Vote(_) | Change::Convert(_) => None,
         });
         self.durable_end = kept.fold(end, u64::min);
         self.evict(tail_bytes_max);

@@ -9,57 +9,42 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rocksdb::{WriteBatch, WriteOptions};
-
+use super::batch::{BatchChange, LogBatch, Meta};
+use super::convert;
+use super::disk::LogForm;
 use super::mark::DurableMark;
-use super::options::{CF_ENTRIES, CF_META, write_options};
 use super::reclaim::Reclaimer;
-use super::record::{encode_entry, encode_meta, entry_key};
+use super::rocks::Retired;
 use super::shared::{Shared, poisoned};
 use super::state::{Bounds, Change, Op};
-use super::{KEY_COMMITTED, KEY_PURGED, KEY_TIP, KEY_VOTE};
 use crate::StorageError;
-use headwater_proto::codec::raft::{LogId, LogTip, Vote};
+use headwater_proto::codec::raft::{LogId, LogTip};
 use headwater_types::LogIndex;
-
-/// Estimated size of the records of a batch that are not entries, bytes.
-const BATCH_OVERHEAD_BYTES: usize = 256;
-/// Estimated size of the key and the frame of one entry in a batch, bytes.
-const ENTRY_OVERHEAD_BYTES: usize = 48;
 
 /// The writer's own state; it lives on the thread.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     mark: DurableMark,
     reclaimer: Reclaimer,
-    write: WriteOptions,
-    /// Number of the last batch written.
-    batch: u64,
-    /// The bounds of the log on disk.
-    bounds: Bounds,
-    scratch: Vec<u8>,
+    /// The number of the last write, and the bounds of the log on disk.
+    tip: LogTip,
+    /// What else is on disk.
+    meta: Meta,
+    /// The database that the log was in before it was converted last.
+    retired: Retired,
 }
 
 /// The changes of one batch.
 struct TakenBatch {
     ops: Vec<Op>,
-    payload_bytes: usize,
-    entries: usize,
     /// The committed id to write, if it changed since it was written last. `Some(None)` removes the
     /// stored one.
     committed: Option<Option<LogId>>,
 }
 
 impl Writer {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        mark: DurableMark,
-        reclaimer: Reclaimer,
-        batch: u64,
-        bounds: Bounds,
-    ) -> Self {
-        let write = write_options(!shared.options.unsafe_no_fsync);
-        Self { shared, mark, reclaimer, write, batch, bounds, scratch: Vec::new() }
+    pub(super) fn new(shared: Arc<Shared>, mark: DurableMark, reclaimer: Reclaimer, tip: LogTip, meta: Meta) -> Self {
+        Self { shared, mark, reclaimer, tip, meta, retired: Retired::default() }
     }
 
     /// Runs until the log is closed and every queued change is written.
@@ -84,27 +69,34 @@ impl Writer {
         if state.queue.is_empty() {
             return None;
         }
-        let mut taken =
-            TakenBatch { ops: Vec::with_capacity(state.queue.len()), payload_bytes: 0, entries: 0, committed: None };
-        let mut bounds = self.bounds;
+        let mut taken = TakenBatch { ops: Vec::with_capacity(state.queue.len()), committed: None };
+        let mut payload_bytes = 0;
+        let mut bounds = Bounds::of(&self.tip);
         while let Some(op) = state.queue.front() {
-            let (bytes, entries) = match &op.change {
-                Change::Append(records) => (records.iter().map(|record| record.payload.len()).sum(), records.len()),
-                Change::Truncate(_) | Change::Purge(_) | Change::Vote(_) => (0, 0),
+            let bytes = match &op.change {
+                Change::Append(records) => records.iter().map(|record| record.payload.len()).sum(),
+                Change::Truncate(_) | Change::Purge(_) | Change::Vote(_) | Change::Convert(_) => 0,
             };
-            if !taken.ops.is_empty() && taken.payload_bytes + bytes > self.shared.options.batch_bytes_max {
+            let is_conversion = matches!(op.change, Change::Convert(_));
+            if !taken.ops.is_empty() && (is_conversion || payload_bytes + bytes > self.shared.options.batch_bytes_max) {
                 break;
             }
-            taken.payload_bytes += bytes;
-            taken.entries += entries;
+            payload_bytes += bytes;
             bounds = op.bounds;
             taken.ops.extend(state.queue.pop_front());
+            if is_conversion {
+                return Some(taken);
+            }
         }
         // The committed id is written with the batch, but never before the entry that it names.
         let covered = |id: LogId| bounds.last.is_some_and(|last| id.index <= last.index);
         if state.committed_dirty && state.committed.is_none_or(covered) {
             state.committed_dirty = false;
             taken.committed = Some(state.committed);
+        } else if self.meta.committed.is_some_and(|id| !covered(id)) {
+            // The entry of the stored one is removed, and that of the newest is not there yet.
+            state.committed_dirty = true;
+            taken.committed = Some(None);
         }
         Some(taken)
     }
@@ -118,7 +110,7 @@ impl Writer {
         let failed = {
             let mut state = self.shared.state.lock();
             if state.failed.is_none() {
-                state.written(self.bounds.end(), self.shared.options.tail_bytes_max);
+                state.written(Bounds::of(&self.tip).end(), self.shared.options.tail_bytes_max);
                 for op in &taken.ops {
                     if let Change::Vote(vote) = op.change {
                         state.vote = Some(vote);
@@ -137,47 +129,27 @@ impl Writer {
 
     fn write(&mut self, taken: &TakenBatch) -> Result<(), StorageError> {
         self.shared.state.lock().check()?;
-        let capacity = BATCH_OVERHEAD_BYTES + taken.payload_bytes + taken.entries * ENTRY_OVERHEAD_BYTES;
-        let mut batch = WriteBatch::with_capacity_bytes(capacity);
-        let (entries, meta) = (self.shared.family(CF_ENTRIES), self.shared.family(CF_META));
-        let (mut vote, mut purged): (Option<Vote>, Option<LogId>) = (None, None);
+        if let [Op { change: Change::Convert(form), .. }] = taken.ops[..] {
+            return self.convert(form);
+        }
+        let (mut vote, mut changes) = (None, Vec::with_capacity(taken.ops.len()));
         for op in &taken.ops {
             match &op.change {
-                Change::Append(records) => {
-                    for record in records {
-                        encode_entry(record, &mut self.scratch);
-                        batch.put_cf(entries, entry_key(record.index.get()), &self.scratch);
-                    }
-                }
+                Change::Append(records) => changes.push(BatchChange::Append(records)),
                 Change::Truncate(from) => {
                     headwater_fail_points::fail_point!(LogTruncate);
-                    batch.delete_range_cf(entries, entry_key(*from), entry_key(u64::MAX));
+                    changes.push(BatchChange::Truncate(*from));
                 }
-                Change::Purge(id) => purged = Some(*id),
+                Change::Purge(id) => changes.push(BatchChange::Purge(*id)),
                 Change::Vote(saved) => vote = Some(*saved),
+                Change::Convert(_) => {}
             }
         }
-        if let Some(vote) = vote {
-            encode_meta(&vote, &mut self.scratch);
-            batch.put_cf(meta, KEY_VOTE, &self.scratch);
-        }
-        if let Some(purged) = purged {
-            encode_meta(&purged, &mut self.scratch);
-            batch.put_cf(meta, KEY_PURGED, &self.scratch);
-        }
-        match taken.committed {
-            Some(Some(committed)) => {
-                encode_meta(&committed, &mut self.scratch);
-                batch.put_cf(meta, KEY_COMMITTED, &self.scratch);
-            }
-            Some(None) => batch.delete_cf(meta, KEY_COMMITTED),
-            None => {}
-        }
-        if let Some(op) = taken.ops.last() {
-            self.bounds = op.bounds;
-        }
-        self.commit(batch, taken.entries)?;
-        if let Some(purged) = purged {
+        let bounds = taken.ops.last().map_or(Bounds::of(&self.tip), |op| op.bounds);
+        let tip = LogTip { batch: self.tip.batch + 1, first: LogIndex(bounds.first), last: bounds.last };
+        let batch = LogBatch { changes, vote, committed: taken.committed, tip };
+        self.commit(&batch)?;
+        if let Some(purged) = batch.purged() {
             headwater_fail_points::fail_point!(LogPurged);
             // The space may only be freed after the purge is durable.
             self.reclaimer.reclaim(purged.index.get());
@@ -185,28 +157,47 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds the tip to `batch`, writes it, syncs, and moves the mark. `entries` is the number of
-    /// entries in it.
-    fn commit(&mut self, mut batch: WriteBatch, entries: usize) -> Result<(), StorageError> {
-        self.batch += 1;
-        let tip = LogTip { batch: self.batch, first: LogIndex(self.bounds.first), last: self.bounds.last };
-        encode_meta(&tip, &mut self.scratch);
-        batch.put_cf(self.shared.family(CF_META), KEY_TIP, &self.scratch);
-
+    /// Writes `batch`, syncs, and moves the mark.
+    fn commit(&mut self, batch: &LogBatch<'_>) -> Result<(), StorageError> {
         let metrics = &self.shared.metrics;
-        metrics.write_bytes.inc_by(batch.size_in_bytes() as u64);
+        let entries = batch.entries();
         if entries > 0 {
             metrics.batch_entries.observe(entries as f64);
         }
         headwater_fail_points::fail_point!(LogWrite);
         let started = Instant::now();
-        self.shared.db.write_opt(batch, &self.write)?;
+        let bytes = self.shared.disk.read().write(batch)?;
+        metrics.write_bytes.inc_by(bytes as u64);
         headwater_fail_points::fail_point!(LogSynced);
+        self.tip = batch.tip;
+        self.meta.update(batch);
         if !self.shared.options.unsafe_no_fsync {
             metrics.fsync_seconds.observe(started.elapsed().as_secs_f64());
-            self.mark.set(self.batch)?;
+            self.mark.set(self.tip.batch)?;
         }
         headwater_fail_points::fail_point!(LogMarked);
+        Ok(())
+    }
+
+    /// Stores the log in another form. The former one is removed afterwards.
+    fn convert(&mut self, form: LogForm) -> Result<(), StorageError> {
+        let files = self.shared.files.lock();
+        let former = Arc::clone(&self.shared.disk.read());
+        if former.form() == form {
+            return Ok(());
+        }
+        // A second database would have the same place.
+        self.retired.wait();
+        let (disk, tip) = convert::convert(&former, form, &self.shared, &self.meta, &self.tip)?;
+        headwater_fail_points::fail_point!(LogConverted);
+        *self.shared.disk.write() = Arc::new(disk);
+        drop(files);
+        self.tip = tip;
+        if !self.shared.options.unsafe_no_fsync {
+            self.mark.set(self.tip.batch)?;
+        }
+        self.retired = former.retire();
+        tracing::info!(dir = %self.shared.dir.display(), %form, "the log is stored in another form now");
         Ok(())
     }
 
@@ -218,14 +209,12 @@ impl Writer {
             if state.failed.is_some() {
                 return Ok(());
             }
-            let covered = |id: LogId| self.bounds.last.is_some_and(|last| id.index <= last.index);
+            let covered = |id: LogId| self.tip.last.is_some_and(|last| id.index <= last.index);
             state.committed.filter(|&id| state.committed_dirty && covered(id))
         };
         if let Some(committed) = committed {
-            let mut batch = WriteBatch::default();
-            encode_meta(&committed, &mut self.scratch);
-            batch.put_cf(self.shared.family(CF_META), KEY_COMMITTED, &self.scratch);
-            self.commit(batch, 0)?;
+            let tip = LogTip { batch: self.tip.batch + 1, ..self.tip };
+            self.commit(&LogBatch { changes: Vec::new(), vote: None, committed: Some(Some(committed)), tip })?;
         }
         if self.shared.options.unsafe_no_fsync { Ok(()) } else { self.mark.sync() }
     }

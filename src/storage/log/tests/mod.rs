@@ -1,28 +1,63 @@
 //! The log on real files: its promises while it runs (`running`), after a restart or a crash
 //! (`crash`), when it is inspected (`inspect`), against a model (`model`), and as a process that is
-//! killed or runs out of disk (`process`).
+//! killed or runs out of disk (`process`). Most tests run in both forms of the log; what only one
+//! form has is in `rocks` and `segments`, and conversions are in `convert`.
 
+mod convert;
 mod crash;
 mod inspect;
 mod model;
 mod process;
+mod rocks;
 mod running;
+mod segments;
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
 
 use bytes::Bytes;
 use rocksdb::FlushOptions;
 
-use super::options::{CF_ENTRIES, CF_META};
+use super::disk::Disk;
+use super::rocks::{CF_ENTRIES, CF_META, RocksLog};
 use super::*;
 use headwater_types::{NodeId, Term};
 
 const STORE: u64 = 77;
 
+thread_local! {
+    static FORM: Cell<LogForm> = const { Cell::new(LogForm::RocksDb) };
+}
+
+/// Makes each of these functions a test, in both forms of the log.
+macro_rules! in_both_forms {
+    ($($name:ident,)*) => {
+        mod in_rocksdb {
+            $(#[test] fn $name() { $crate::log::tests::with_form($crate::log::LogForm::RocksDb, super::$name); })*
+        }
+        mod in_segments {
+            $(#[test] fn $name() { $crate::log::tests::with_form($crate::log::LogForm::Segments, super::$name); })*
+        }
+    };
+}
+use in_both_forms;
+
+/// Runs `test` with [`options`] of this form.
+fn with_form(form: LogForm, test: impl FnOnce()) {
+    FORM.set(form);
+    test();
+}
+
+fn form() -> LogForm {
+    FORM.get()
+}
+
+/// Segments are so short that most tests make several.
 fn options() -> LogOptions {
-    LogOptions { store_id: STORE, ..LogOptions::default() }
+    LogOptions { store_id: STORE, form: form(), segment_bytes: 4096, ..LogOptions::default() }
 }
 
 /// Options without a tail in memory: durable entries are read from disk.
@@ -99,20 +134,39 @@ impl Gate {
     }
 }
 
-fn flush(log: &LogDb) {
-    let shared = log.shared();
-    let families = [shared.family(CF_ENTRIES), shared.family(CF_META)];
-    shared.db.flush_cfs_opt(&[&families[0], &families[1]], &FlushOptions::default()).unwrap();
+/// Calls `act` with the database of a log in RocksDB.
+fn with_rocks<T>(log: &LogDb, act: impl FnOnce(&RocksLog) -> T) -> T {
+    let disk = Arc::clone(&log.shared().disk.read());
+    match &*disk {
+        Disk::RocksDb(rocks) => act(rocks),
+        Disk::Segments(_) => panic!("not in RocksDB"),
+    }
 }
 
-/// The files of a running log as a crash of the process would leave them now. The manifest is
-/// copied before the files that it names, and none of those is deleted meanwhile; later changes are
-/// in the write-ahead log.
+/// Moves everything to tables, if the log is in RocksDB.
+fn flush(log: &LogDb) {
+    if log.form() == LogForm::RocksDb {
+        with_rocks(log, |rocks| {
+            let families = [rocks.family(CF_ENTRIES), rocks.family(CF_META)];
+            rocks.db().flush_cfs_opt(&[&families[0], &families[1]], &FlushOptions::default()).unwrap();
+        });
+    }
+}
+
+/// The files of a running log as a crash of the process would leave them now. The manifest of
+/// RocksDB is copied before the files that it names, and none of those is deleted meanwhile; later
+/// changes are in the write-ahead log.
 fn crash_copy(log: &LogDb, to: &Path) {
-    let db = &log.shared().db;
-    db.disable_file_deletions().unwrap();
-    copy_dir(&log.shared().dir, to);
-    db.enable_file_deletions().unwrap();
+    let shared = log.shared();
+    let _kept = shared.files.lock();
+    match log.form() {
+        LogForm::RocksDb => with_rocks(log, |rocks| {
+            rocks.db().disable_file_deletions().unwrap();
+            copy_dir(&shared.dir, to);
+            rocks.db().enable_file_deletions().unwrap();
+        }),
+        LogForm::Segments => copy_dir(&shared.dir, to),
+    }
 }
 
 fn copy_dir(from: &Path, to: &Path) {
@@ -125,6 +179,10 @@ fn copy_dir(from: &Path, to: &Path) {
             if ["CURRENT", "MANIFEST"].iter().any(|first| name.to_str().unwrap().starts_with(first)) != manifest {
                 continue;
             }
+            if from.join(&name).is_dir() {
+                copy_dir(&from.join(&name), &to.join(&name));
+                continue;
+            }
             match fs::copy(from.join(&name), to.join(&name)) {
                 // It was obsolete before deletions were stopped. A needed file that is absent fails
                 // the next opening.
@@ -133,6 +191,45 @@ fn copy_dir(from: &Path, to: &Path) {
             }
         }
     }
+}
+
+/// The paths of all files below `dir`, sorted.
+fn files_in(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files_in(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+fn files_with_extension(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    files_in(dir).into_iter().filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
+}
+
+/// The content of all files but RocksDB's information log.
+fn data_files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let is_diary = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("LOG");
+    files_in(dir)
+        .into_iter()
+        .filter(|path| !is_diary(path))
+        .map(|path| (path.clone(), fs::read(&path).unwrap()))
+        .collect()
+}
+
+/// The file that was written to last: RocksDB's write-ahead file, or the last segment.
+fn newest_file(dir: &Path) -> PathBuf {
+    let extension = match form() {
+        LogForm::RocksDb => "log",
+        LogForm::Segments => "segment",
+    };
+    files_with_extension(dir, extension).pop().unwrap()
+}
+
+/// Length of a file without the zeros at its end.
+fn written_bytes(path: &Path) -> usize {
+    fs::read(path).unwrap().iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
 /// The error of opening the log in `dir`, which must be refused.

@@ -1,4 +1,5 @@
-//! Random sequences of changes, restarts and crashes of the log, compared with a vector.
+//! Random sequences of changes, conversions, restarts and crashes of the log, compared with a
+//! vector.
 
 use proptest::prelude::*;
 
@@ -22,6 +23,8 @@ enum Step {
         bytes_max: usize,
     },
     Flush,
+    /// Stores the log in the other form.
+    Convert,
     Restart,
     Crash,
 }
@@ -36,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..200_u64, 0..200_u64, 0..4000_usize)
             .prop_map(|(from, to, bytes_max)| Step::Read { from, to, bytes_max }),
         1 => Just(Step::Flush),
+        1 => Just(Step::Convert),
         1 => Just(Step::Restart),
         1 => Just(Step::Crash),
     ]
@@ -92,6 +96,7 @@ fn run(options: &LogOptions, steps: &[Step]) {
     let temp = tempfile::tempdir().unwrap();
     let mut dir = temp.path().join("0");
     let mut log = LogDb::open(&dir, options.clone()).unwrap();
+    let mut form = options.form;
     let mut model = Model { committed: vec![None], ..Model::default() };
     let mut waiting: Vec<Waiter> = Vec::new();
     let settle = |waiting: &mut Vec<Waiter>| {
@@ -151,6 +156,12 @@ fn run(options: &LogOptions, steps: &[Step]) {
                 assert_eq!(found, model.limited(from, to, bytes_max), "before everything is durable");
             }
             Step::Flush => flush(&log),
+            Step::Convert => {
+                // Conversions that wait for the writer change nothing here yet.
+                form = if form == LogForm::RocksDb { LogForm::Segments } else { LogForm::RocksDb };
+                log.convert(form, done);
+                waiting.push(result);
+            }
             Step::Restart => {
                 settle(&mut waiting);
                 drop(log);
@@ -179,14 +190,16 @@ fn run(options: &LogOptions, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_log_is_a_vector(
         tail_bytes_max in prop::sample::select(vec![0, 1000, 1 << 20]),
         batch_bytes_max in prop::sample::select(vec![1, 2000, 1 << 20]),
+        form in prop::sample::select(vec![LogForm::RocksDb, LogForm::Segments]),
+        segment_bytes in prop::sample::select(vec![600, 4000, 1 << 20]),
         steps in prop::collection::vec(step(), 1..40),
     ) {
-        run(&LogOptions { tail_bytes_max, batch_bytes_max, ..options() }, &steps);
+        run(&LogOptions { tail_bytes_max, batch_bytes_max, form, segment_bytes, ..options() }, &steps);
     }
 }

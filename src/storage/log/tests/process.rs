@@ -3,7 +3,6 @@
 
 use std::env;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,8 +10,14 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::*;
 
+in_both_forms! {
+    killed_in_the_middle_of_large_appends,
+    a_failed_write_ends_the_log_and_loses_nothing,
+}
+
 const ROLE: &str = "HEADWATER_LOG_TEST_ROLE";
 const DIR: &str = "HEADWATER_LOG_TEST_DIR";
+const IN_FORM: &str = "HEADWATER_LOG_TEST_FORM";
 /// Entries in one append of the child that is killed.
 const APPEND_ENTRIES: u64 = 4096;
 
@@ -21,6 +26,8 @@ const APPEND_ENTRIES: u64 = 4096;
 fn child() {
     let Ok(role) = env::var(ROLE) else { return };
     let dir = PathBuf::from(env::var(DIR).unwrap());
+    let is_segments = env::var(IN_FORM).unwrap() == LogForm::Segments.to_string();
+    FORM.set(if is_segments { LogForm::Segments } else { LogForm::RocksDb });
     match role.as_str() {
         "append for ever" => append_for_ever(&dir),
         "run into a limit" => run_into_a_limit(&dir),
@@ -33,6 +40,7 @@ fn start(role: &str, dir: &Path) -> (Child, BufReader<ChildStdout>) {
         .args(["log::tests::process::child", "--exact", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
         .env(DIR, dir)
+        .env(IN_FORM, form().to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -67,7 +75,6 @@ fn append_for_ever(dir: &Path) {
     }
 }
 
-#[test]
 fn killed_in_the_middle_of_large_appends() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("log");
@@ -119,7 +126,9 @@ fn run_into_a_limit(dir: &Path) {
     let on_failure: OnFailure = Arc::new(move |_| {
         counter.fetch_add(1, Ordering::SeqCst);
     });
-    let log = LogDb::open(dir, LogOptions { on_failure: Some(on_failure), ..options() }).unwrap();
+    // Segments that are longer than the limit.
+    let options = LogOptions { on_failure: Some(on_failure), segment_bytes: 1 << 20, ..options() };
+    let log = LogDb::open(dir, options).unwrap();
     // Without a handler the signal would end the process before the write can fail.
     signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default()).unwrap();
     let limit = Rlimit { current: Some(512 * 1024), maximum: Some(512 * 1024) };
@@ -146,7 +155,6 @@ fn run_into_a_limit(dir: &Path) {
     println!("acknowledged {next}");
 }
 
-#[test]
 fn a_failed_write_ends_the_log_and_loses_nothing() {
     let temp = tempfile::tempdir().unwrap();
     let (mut child, lines) = start("run into a limit", temp.path());

@@ -1,15 +1,34 @@
 //! Promises of the log while it runs.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::super::record::entry_key;
 use super::*;
+
+in_both_forms! {
+    an_append_is_readable_at_once_and_a_vote_only_when_it_is_durable,
+    what_waits_becomes_one_write_with_one_fsync,
+    a_batch_is_cut_by_bytes_but_one_append_always_fits,
+    save_committed_writes_nothing,
+    without_fsync_nothing_counts_as_synced,
+    truncation_and_what_replaces_it_may_share_a_batch,
+    truncation_to_nothing_and_beyond_the_end,
+    purge_within_and_beyond_the_log,
+    reads_are_cut_by_bytes_but_never_empty,
+    a_read_may_begin_on_disk_and_end_in_memory,
+    a_hole_or_an_overlap_poisons_the_log,
+    reset_to_what_is_applied,
+    closing_writes_what_waits_and_refuses_what_comes,
+    the_last_handle_may_be_dropped_by_a_callback,
+    a_panic_in_a_callback_leaves_nobody_waiting,
+    readers_see_one_history_whatever_writers_do,
+    a_batch_on_disk_does_not_vouch_for_what_a_waiting_truncation_replaced,
+    metrics_carry_the_names_that_dashboards_know,
+}
 
 fn fsyncs(log: &LogDb) -> u64 {
     log.metrics().fsync_seconds.get_sample_count()
 }
 
-#[test]
 fn an_append_is_readable_at_once_and_a_vote_only_when_it_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     for options in [options(), without_tail()] {
@@ -32,7 +51,6 @@ fn an_append_is_readable_at_once_and_a_vote_only_when_it_is_durable() {
     }
 }
 
-#[test]
 fn what_waits_becomes_one_write_with_one_fsync() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
@@ -55,7 +73,6 @@ fn what_waits_becomes_one_write_with_one_fsync() {
     assert_eq!(log.metrics().batch_entries.get_sample_sum(), 100.0);
 }
 
-#[test]
 fn a_batch_is_cut_by_bytes_but_one_append_always_fits() {
     let dir = tempfile::tempdir().unwrap();
     let log = LogDb::open(dir.path(), LogOptions { batch_bytes_max: 10, ..options() }).unwrap();
@@ -76,7 +93,6 @@ fn a_batch_is_cut_by_bytes_but_one_append_always_fits() {
     assert_eq!(read(&log, 0..99), records(1, 0..30));
 }
 
-#[test]
 fn save_committed_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
@@ -89,7 +105,6 @@ fn save_committed_writes_nothing() {
     assert_eq!(log.committed().unwrap(), Some(id(1, 8)));
 }
 
-#[test]
 fn without_fsync_nothing_counts_as_synced() {
     let dir = tempfile::tempdir().unwrap();
     let log = LogDb::open(dir.path(), LogOptions { unsafe_no_fsync: true, ..options() }).unwrap();
@@ -99,7 +114,6 @@ fn without_fsync_nothing_counts_as_synced() {
     assert_eq!(ids(&open(dir.path())).len(), 9);
 }
 
-#[test]
 fn truncation_and_what_replaces_it_may_share_a_batch() {
     let dir = tempfile::tempdir().unwrap();
     for options in [options(), without_tail()] {
@@ -123,7 +137,6 @@ fn truncation_and_what_replaces_it_may_share_a_batch() {
     }
 }
 
-#[test]
 fn truncation_to_nothing_and_beyond_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
@@ -138,7 +151,6 @@ fn truncation_to_nothing_and_beyond_the_end() {
     assert_eq!(log.state().unwrap(), LogState { last_purged: Some(id(2, 0)), last: Some(id(2, 0)) });
 }
 
-#[test]
 fn purge_within_and_beyond_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
@@ -159,7 +171,6 @@ fn purge_within_and_beyond_the_log() {
     assert_eq!(read(&log, 0..99), records(5, 21..23));
 }
 
-#[test]
 fn reads_are_cut_by_bytes_but_never_empty() {
     let dir = tempfile::tempdir().unwrap();
     for (options, name) in [(options(), "memory"), (without_tail(), "disk")] {
@@ -183,7 +194,6 @@ fn reads_are_cut_by_bytes_but_never_empty() {
     }
 }
 
-#[test]
 fn a_read_may_begin_on_disk_and_end_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     let log = LogDb::open(dir.path(), LogOptions { tail_bytes_max: 3 * 70, ..options() }).unwrap();
@@ -200,7 +210,6 @@ fn a_read_may_begin_on_disk_and_end_in_memory() {
     assert!(state.tail_bytes <= 3 * 70 && state.tail_first() > 10, "the tail is bounded again");
 }
 
-#[test]
 fn a_hole_or_an_overlap_poisons_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let cases = [("hole", records(1, 6..7)), ("overlap", records(1, 4..5)), ("gap", vec![record(1, 5), record(1, 7)])];
@@ -215,54 +224,6 @@ fn a_hole_or_an_overlap_poisons_the_log() {
     }
 }
 
-#[test]
-fn damage_found_by_a_read_poisons_the_log() {
-    let dir = tempfile::tempdir().unwrap();
-    let failures = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&failures);
-    let on_failure: OnFailure = Arc::new(move |reason| {
-        assert!(reason.contains("log/entries/3"), "{reason}");
-        counter.fetch_add(1, Ordering::SeqCst);
-    });
-    let log = LogDb::open(dir.path(), LogOptions { on_failure: Some(on_failure), ..without_tail() }).unwrap();
-    append(&log, records(1, 0..10));
-    let shared = log.shared();
-    let entries = shared.family(CF_ENTRIES);
-    let mut stored = shared.db.get_cf(entries, entry_key(3)).unwrap().unwrap();
-    let last = stored.len() - 1;
-    stored[last] ^= 1;
-    shared.db.put_cf(entries, entry_key(3), stored).unwrap();
-
-    assert_eq!(read(&log, 0..3), records(1, 0..3));
-    let error = log.read(LogIndex(0)..LogIndex(9)).unwrap_err();
-    assert!(matches!(&error, StorageError::Corrupt { location, .. } if location == "log/entries/3"), "{error}");
-    for refused in [
-        durably(|done| log.append(records(1, 10..11), done)),
-        durably(|done| log.save_vote(vote(3), done)),
-        durably(|done| log.purge(id(1, 1), done)),
-        durably(|done| log.truncate_after(None, done)),
-    ] {
-        assert!(refused.unwrap_err().to_string().contains("poisoned by an earlier failure"));
-    }
-    assert!(matches!(log.vote(), Err(StorageError::Poisoned(_))), "never votes with a damaged log");
-    assert!(matches!(log.save_committed(None), Err(StorageError::Poisoned(_))));
-    assert!(matches!(log.read(LogIndex(0)..LogIndex(1)), Err(StorageError::Poisoned(_))));
-    assert_eq!(failures.load(Ordering::SeqCst), 1);
-}
-
-#[test]
-fn a_missing_entry_is_damage_and_not_a_shorter_answer() {
-    for missing in [0, 4, 9] {
-        let dir = tempfile::tempdir().unwrap();
-        let log = LogDb::open(dir.path(), without_tail()).unwrap();
-        append(&log, records(1, 0..10));
-        log.shared().db.delete_cf(log.shared().family(CF_ENTRIES), entry_key(missing)).unwrap();
-        let error = log.read(LogIndex(0)..LogIndex(10)).unwrap_err();
-        assert!(error.to_string().contains(&format!("log/entries/{missing}: missing")), "{error}");
-    }
-}
-
-#[test]
 fn reset_to_what_is_applied() {
     let after = |log: &LogDb| (log.state().unwrap(), ids(log).len());
     let state = |purged, last| LogState { last_purged: purged, last: Some(last) };
@@ -294,7 +255,6 @@ fn reset_to_what_is_applied() {
     assert_eq!(after(&log), (state(Some(id(2, 9)), id(2, 9)), 0), "purged further already");
 }
 
-#[test]
 fn closing_writes_what_waits_and_refuses_what_comes() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
@@ -314,7 +274,6 @@ fn closing_writes_what_waits_and_refuses_what_comes() {
     assert_eq!(open(dir.path()).committed().unwrap(), Some(id(1, 4)));
 }
 
-#[test]
 fn the_last_handle_may_be_dropped_by_a_callback() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
@@ -334,7 +293,6 @@ fn the_last_handle_may_be_dropped_by_a_callback() {
     end.recv().expect("the callback came to its end");
 }
 
-#[test]
 fn a_panic_in_a_callback_leaves_nobody_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
@@ -355,7 +313,6 @@ fn a_panic_in_a_callback_leaves_nobody_waiting() {
 
 /// Reads during truncations, purges and reclamation: the entries of an answer are consecutive, with
 /// terms that never fall, and with the payloads that were written.
-#[test]
 fn readers_see_one_history_whatever_writers_do() {
     let dir = tempfile::tempdir().unwrap();
     let log = LogDb::open(dir.path(), LogOptions { tail_bytes_max: 2000, ..options() }).unwrap();
@@ -396,7 +353,11 @@ fn readers_see_one_history_whatever_writers_do() {
                 flush(&log);
                 let purged = read(&log, end - 150..end - 149)[0].id();
                 log.purge(purged, |result| result.unwrap());
-                log.shared().db.compact_range_cf::<&[u8], &[u8]>(log.shared().family(CF_ENTRIES), None, None);
+                if log.form() == LogForm::RocksDb {
+                    with_rocks(&log, |rocks| {
+                        rocks.db().compact_range_cf::<&[u8], &[u8]>(rocks.family(CF_ENTRIES), None, None);
+                    });
+                }
             }
         }
         stop.store(true, Ordering::Relaxed);
@@ -409,32 +370,6 @@ fn readers_see_one_history_whatever_writers_do() {
     assert_eq!(ids(&open(dir.path())), wanted);
 }
 
-#[test]
-fn purged_files_are_given_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
-    let files = |log: &LogDb| {
-        let live = log.shared().db.live_files().unwrap();
-        live.iter().filter(|file| file.column_family_name == CF_ENTRIES).count()
-    };
-    for part in 0..5 {
-        append(&log, records(1, part * 100..part * 100 + 100));
-        flush(&log);
-    }
-    // Out of level 0, where files are kept until they are compacted.
-    let shared = log.shared();
-    shared.db.compact_range_cf::<&[u8], &[u8]>(shared.family(CF_ENTRIES), None, None);
-    append(&log, records(1, 500..600));
-    flush(&log);
-    assert_eq!(files(&log), 6, "compaction moves files that do not overlap, as they are");
-    durably(|done| log.purge(id(1, 499), done)).unwrap();
-    // The end of the writer waits for the reclaimer.
-    log.close();
-    assert_eq!(files(&log), 1);
-    assert_eq!(ids(&log).len(), 100);
-}
-
-#[test]
 fn a_batch_on_disk_does_not_vouch_for_what_a_waiting_truncation_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let log = LogDb::open(dir.path(), without_tail()).unwrap();
@@ -448,7 +383,6 @@ fn a_batch_on_disk_does_not_vouch_for_what_a_waiting_truncation_replaced() {
     drop(gate);
 }
 
-#[test]
 fn metrics_carry_the_names_that_dashboards_know() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
