@@ -23,7 +23,8 @@ use headwater_files as files;
 use super::record::corrupt;
 use crate::StorageError;
 
-const FILE_NAME: &str = "headwater-mark";
+/// The name of the file, in the folder of the log.
+pub(super) const FILE_NAME: &str = "headwater-mark";
 const MAGIC: [u8; 4] = *b"HWM1";
 /// Length of a slot, bytes: magic, number of the batch, checksum.
 const SLOT_BYTES: usize = 16;

@@ -9,16 +9,18 @@ mod options;
 pub(super) mod recover;
 
 use std::convert::Infallible;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
+use headwater_files as files;
 use parking_lot::Mutex;
 use rocksdb::{ColumnFamily, DB, DBRawIterator, Options, WriteBatch, WriteOptions};
 
-use super::LogOptions;
 use super::batch::{BatchChange, LogBatch, Meta};
 use super::record::{LogRecord, corrupt, decode_entry, encode_entry, encode_meta, entry_index, entry_key};
+use super::{LogOptions, mark};
 use crate::StorageError;
 use headwater_proto::codec::raft::{LogTip, StoreId};
 pub(super) use options::{CF_ENTRIES, CF_META};
@@ -42,10 +44,17 @@ pub(super) fn exists(dir: &Path) -> bool {
     dir.join("CURRENT").exists()
 }
 
-/// Removes the database in `dir`, if there is one. Leaves other files.
+/// Removes the database in `dir`, or what an interrupted removal has left of it: another one would
+/// take over its write-ahead files. Leaves the mark, and folders.
 pub(super) fn remove(dir: &Path) -> Result<(), StorageError> {
     if exists(dir) {
         DB::destroy(&Options::default(), dir)?;
+    }
+    for entry in fs::read_dir(dir).map_err(files::at(dir))? {
+        let path = entry.map_err(files::at(dir))?.path();
+        if path.is_file() && !path.ends_with(mark::FILE_NAME) {
+            fs::remove_file(&path).map_err(files::at(&path))?;
+        }
     }
     Ok(())
 }

@@ -135,6 +135,18 @@ fn what_an_interrupted_conversion_has_left_is_removed() {
     fs::write(draft.join("0000000000000001.segment"), b"half a log").unwrap();
     assert_eq!(ids(&open(temp.path())).len(), 3);
     assert!(!draft.exists());
+    if form() == LogForm::Segments {
+        // A write-ahead file without its database.
+        let other = temp.path().join("other");
+        let log = LogDb::open(&other, LogOptions { form: LogForm::RocksDb, ..options() }).unwrap();
+        append(&log, records(9, 0..9));
+        drop(log);
+        let left = newest_file_of(LogForm::RocksDb, &other);
+        fs::rename(&left, temp.path().join("000099.log")).unwrap();
+        fs::remove_dir_all(other).unwrap();
+        assert_eq!(ids(&open(temp.path())).len(), 3);
+        assert!(!temp.path().join("000099.log").exists());
+    }
     // A draft that is there nevertheless is replaced.
     let log = open(temp.path());
     fs::create_dir(&draft).unwrap();

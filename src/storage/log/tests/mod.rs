@@ -220,7 +220,11 @@ fn data_files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// The file that was written to last: RocksDB's write-ahead file, or the last segment.
 fn newest_file(dir: &Path) -> PathBuf {
-    let extension = match form() {
+    newest_file_of(form(), dir)
+}
+
+fn newest_file_of(form: LogForm, dir: &Path) -> PathBuf {
+    let extension = match form {
         LogForm::RocksDb => "log",
         LogForm::Segments => "segment",
     };
