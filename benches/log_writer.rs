@@ -1,5 +1,5 @@
 //! Entries a second that the log makes durable in each of its forms: by entries in one append, and
-//! by appends in flight together. Also the rate of reads from memory.
+//! by appends in flight together. Also the rate of reads from memory, and of conversions.
 //!
 //! Every figure of an append includes the fsync of the disk below the temporary directory, except
 //! the case without fsync. Compare only runs on one machine.
@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group};
 use headwater_storage::log::{LogDb, LogForm, LogOptions, LogRecord, RecordKind};
 use headwater_types::{LogIndex, Term};
 
@@ -103,4 +103,32 @@ fn read(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, append, read);
+/// A log of 10 MB that is stored in the other form.
+fn convert(c: &mut Criterion) {
+    const ENTRIES: u64 = 33_000;
+    let mut group = c.benchmark_group("log_convert");
+    group.measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_millis(500)).sample_size(10);
+    group.throughput(Throughput::Bytes(ENTRIES * PAYLOAD_BYTES as u64));
+    for (from, to) in [(LogForm::RocksDb, LogForm::Segments), (LogForm::Segments, LogForm::RocksDb)] {
+        let full = || {
+            let mut bench = Bench::with(LogOptions { form: from, ..LogOptions::default() });
+            bench.append(1, ENTRIES);
+            bench
+        };
+        group.bench_function(format!("to_{to}"), |b| {
+            b.iter_batched(
+                full,
+                |bench| {
+                    let (sender, done) = mpsc::channel();
+                    bench.log.convert(to, move |result| sender.send(result).expect("the bench waits"));
+                    done.recv().expect("the writer answers").expect("a healthy disk");
+                    bench
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, append, read, convert);

@@ -1,7 +1,8 @@
 //! Durable file operations: the only module that calls fsync on a node's own files.
 //!
 //! Owns no file format and no file name. Exceptions: RocksDB syncs its own files, `storage::log`
-//! writes the log's mark in place and syncs it, and commands sync the files that they make.
+//! writes segments and mark of the log in place and syncs segments, and commands sync the files
+//! that they make.
 //! Invariants: when a function returns `Ok`, its effect survives a power failure, unless its
 //! documentation says otherwise; files and folders are made for their owner alone; no file is
 //! written, and nothing is removed, through a symbolic link. All functions block. Every error names

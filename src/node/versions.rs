@@ -26,6 +26,8 @@ const RISE_WAIT: Duration = Duration::from_secs(2);
 /// Timeout of each proposal by [`keep`], and of the removal of log entries for older programs.
 /// Proposals for clients' requests have the deadlines of the requests.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Shortest time between two attempts to store the log in another form.
+const CONVERT_RETRY: Duration = Duration::from_secs(10);
 /// Interval at which a waiting proposal checks that the leader has a majority.
 const MAJORITY_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -160,10 +162,11 @@ pub(super) async fn keep(inner: Weak<Inner>) {
         return;
     }
     let mut logged = BTreeSet::new();
+    let mut convert_after = Instant::now();
     loop {
         let Some(inner) = inner.upgrade() else { return };
         let node = Node { inner };
-        if let Err(error) = check(&node, &mut logged).await {
+        if let Err(error) = check(&node, &mut logged, &mut convert_after).await {
             tracing::debug!(%error, "the versions are checked again later");
         }
         drop(node);
@@ -173,8 +176,8 @@ pub(super) async fn keep(inner: Weak<Inner>) {
 
 /// One check of [`keep`]: announces this member's program if the replicated state lacks it,
 /// otherwise does the other steps that are due. `logged` has the members that were logged as
-/// holding the version back.
-async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeError> {
+/// holding the version back; before `convert_after` the log is not converted.
+async fn check(node: &Node, logged: &mut BTreeSet<NodeId>, convert_after: &mut Instant) -> Result<(), NodeError> {
     let versions = node.versions().known()?;
     let own = &node.inner.profile.program;
     let me = node.identity().node_id;
@@ -207,8 +210,8 @@ async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeErr
         let text = format!("{}", super::unix_ms()).into();
         propose(node, Command::Note(text)).await?;
     }
-    use_newest_log_form(node).await?;
-    ready_for_older_programs(node).await
+    use_newest_log_form(node, convert_after).await?;
+    ready_for_older_programs(node, convert_after).await
 }
 
 /// Proposes `command` and waits for its outcome, for as long as [`while_possible`] allows.
@@ -298,19 +301,26 @@ fn holding_back(versions: &ClusterVersions, own: Supported, roster: &Roster) -> 
 }
 
 /// Stores this member's log in segments, once the cluster's version has them.
-async fn use_newest_log_form(node: &Node) -> Result<(), NodeError> {
+async fn use_newest_log_form(node: &Node, convert_after: &mut Instant) -> Result<(), NodeError> {
     let version = node.inner.store.current().head().version.version;
     // The mark rises before the version is seen: a program that does not know segments does not
     // start on them.
     let needs = node.inner.lifecycle.data_dir.version_mark().needs();
-    if Feature::LogSegments.is_in(version.min(needs)) { convert_log(node, LogForm::Segments).await } else { Ok(()) }
+    if !Feature::LogSegments.is_in(version.min(needs)) {
+        return Ok(());
+    }
+    convert_log(node, LogForm::Segments, convert_after).await
 }
 
-/// Stores this member's log in `form`. Writes wait meanwhile.
-async fn convert_log(node: &Node, form: LogForm) -> Result<(), NodeError> {
+/// Stores this member's log in `form`. Writes wait meanwhile. If it fails, the log stays as it is,
+/// and `convert_after` is when it may be tried again.
+async fn convert_log(node: &Node, form: LogForm, convert_after: &mut Instant) -> Result<(), NodeError> {
     let log = node.inner.lifecycle.log.upgrade().ok_or(NodeError::Stopped)?;
     if log.form() == form {
         return Ok(());
+    }
+    if Instant::now() < *convert_after {
+        return Err(NodeError::Timeout);
     }
     let (done, converted) = oneshot::channel();
     log.convert(form, move |result| {
@@ -318,15 +328,19 @@ async fn convert_log(node: &Node, form: LogForm) -> Result<(), NodeError> {
         drop(done.send(result));
     });
     drop(log);
-    // A log that fails stops the node.
-    converted.await.ok().and_then(Result::ok).ok_or(NodeError::Stopped)
+    let Ok(result) = converted.await else { return Err(NodeError::Stopped) };
+    result.map_err(|error| {
+        *convert_after = Instant::now() + CONVERT_RETRY;
+        tracing::warn!(%error, %form, retry = ?CONVERT_RETRY, "the log stays as it is, because it cannot be stored in another form");
+        NodeError::Timeout
+    })
 }
 
 /// Makes the data directory usable by older programs, if its mark needs a newer version than the
 /// cluster's. Removes the records of authors, flushes the state, removes the applied log entries,
 /// stores the log in the form that the version knows, then lowers the mark. The mark stays if the
 /// version or the state has changed meanwhile.
-async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
+async fn ready_for_older_programs(node: &Node, convert_after: &mut Instant) -> Result<(), NodeError> {
     let db = node.inner.store.current();
     let rises = db.version_rises();
     let version = db.head().version.version;
@@ -345,7 +359,7 @@ async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
         return Err(NodeError::Timeout);
     }
     if !Feature::LogSegments.is_in(version) {
-        convert_log(node, LogForm::RocksDb).await?;
+        convert_log(node, LogForm::RocksDb, convert_after).await?;
     }
     // The version may have risen meanwhile, and may even have fallen again: then there are newer
     // records than those that were removed, and the next check removes them.

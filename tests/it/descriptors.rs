@@ -10,6 +10,8 @@ use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::pb::etcdserverpb::{DefragmentRequest, LeaseKeepAliveRequest, RangeRequest};
 use headwater::pb::headwater_v1::GetVersionsRequest;
 use headwater::pb::headwater_v1::versions_client::VersionsClient;
+use headwater::storage::data_dir::Layout;
+use headwater::storage::log::LogForm;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -132,11 +134,17 @@ async fn a_node_without_descriptors_goes_on_and_makes_its_snapshot_later() {
     .await;
     let mut kv = kv.expect("connected above");
     within("a first put", kv.put(put("before", "v"))).await.unwrap();
-    // The version of a new cluster rises by itself, which writes a file.
+    // The version of a new cluster rises by itself, which writes a file, and the log is stored
+    // anew.
     let mut versions = VersionsClient::connect(format!("http://{client}")).await.unwrap();
     wait_until("the version has risen", async || {
         let found = versions.get_versions(GetVersionsRequest { linearizable: false }).await.unwrap().into_inner();
         found.cluster_version == found.members[0].highest
+    })
+    .await;
+    wait_until("the log has its form", async || {
+        let log = Layout::new(&data).log_dir();
+        LogForm::of(&log) == LogForm::Segments && !log.join("CURRENT").exists()
     })
     .await;
     // RocksDB rewrites the first table of a new store at some time, which would fail without

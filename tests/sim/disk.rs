@@ -3,8 +3,8 @@
 //!
 //! One task flushes, as in `storage::log`: pending writes in order, and then reports them. After a
 //! loss of power, any prefix of the unflushed writes may be on disk, and a part of the append after
-//! it. (Reordered writes need no case of their own: records behind a gap in a write-ahead file are
-//! dropped at the next start.)
+//! it. (Reordered writes need no case of their own: the log waits for one before it begins the
+//! next.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;

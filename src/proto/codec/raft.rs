@@ -130,8 +130,8 @@ pub struct RecordHeader {
     pub kind: RecordKind,
 }
 
-/// Extent of the log after a batch of writes. Every batch writes it into the log's database. When
-/// the log is opened, its entries are compared with it.
+/// Extent of the log after a batch of writes. Every batch has it. When the log is opened, its
+/// entries are compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogTip {
     /// Number of the batch, counted from 1 since the log was created.

@@ -55,7 +55,7 @@ impl Disk {
     }
 
     /// Writes `batch`, and syncs it unless [`LogOptions::unsafe_no_fsync`](super::LogOptions) is
-    /// set. Returns the number of bytes that were written. Called by one thread.
+    /// set. Returns the number of bytes that it has. Called by one thread.
     pub(super) fn write(&self, batch: &LogBatch<'_>) -> Result<usize, StorageError> {
         match self {
             Self::RocksDb(log) => log.write(batch),

@@ -1,10 +1,10 @@
 //! The mark of the last durable write batch of the log. After a restart it reveals that
 //! acknowledged batches are missing.
 //!
-//! RocksDB's recovery keeps the write-ahead log up to its first damaged record and silently drops
-//! the rest. A torn tail that was never acknowledged must be dropped; a damaged record in front of
-//! acknowledged ones must not. Nothing inside the write-ahead log distinguishes the two, so the
-//! number of the last durable batch is also kept here, in a small file beside it. The file is
+//! A log ends before its first damaged write. A torn tail that was never acknowledged must be
+//! dropped; a damaged write that was acknowledged must not. Nothing in the last write distinguishes
+//! the two (and nothing at all in RocksDB's write-ahead log), so the number of the last durable
+//! batch is also kept here, in a small file beside the log. The file is
 //! written after each fsync of the log has returned, **without an fsync of its own**.
 //!
 //! The mark is never ahead of the durable log. So a log that ends before the mark has lost

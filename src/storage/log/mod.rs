@@ -330,7 +330,8 @@ impl LogDb {
 
     /// Stores the log in `form`, between two writes, and removes it in the other form. Content and
     /// guarantees stay the same; changes that are submitted meanwhile wait. `done` runs when that
-    /// is durable, at once if the log has that form.
+    /// is durable, at once if the log has that form. An error before the new form is whole, such
+    /// as that of a full disk, leaves the log as it was; a later one poisons it.
     pub fn convert(&self, form: LogForm, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
         self.shared().submit(done, |_| Ok(Change::Convert(form)));
     }

@@ -56,6 +56,8 @@ fn checked_open(dir: &Path, options: &LogOptions) -> Result<Recovered, StorageEr
             (Disk::RocksDb(log), state, tip)
         }
         LogForm::Segments => {
+            // The rename that made it the log may not be durable yet, and the other form goes.
+            files::sync_dir(dir)?;
             let (log, state, tip) = segments::open(dir, marked, options)?;
             (Disk::Segments(log), state, tip)
         }

@@ -6,6 +6,7 @@
 //! written after the first failure: a failed fsync may have dropped pages that a second one would
 //! report as written.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -102,7 +103,14 @@ impl Writer {
     }
 
     /// Writes the taken changes, and completes their waiters.
-    fn step(&mut self, taken: TakenBatch) {
+    fn step(&mut self, mut taken: TakenBatch) {
+        if let [Op { change: Change::Convert(form), .. }] = taken.ops[..] {
+            let converted = self.convert(form);
+            if let Some(Op { done, .. }) = taken.ops.pop() {
+                done(converted);
+            }
+            return;
+        }
         // Poisoned before a waiter learns of the failure, so that it cannot submit more.
         if let Err(error) = self.write(&taken) {
             self.shared.poison(&error);
@@ -129,9 +137,6 @@ impl Writer {
 
     fn write(&mut self, taken: &TakenBatch) -> Result<(), StorageError> {
         self.shared.state.lock().check()?;
-        if let [Op { change: Change::Convert(form), .. }] = taken.ops[..] {
-            return self.convert(form);
-        }
         let (mut vote, mut changes) = (None, Vec::with_capacity(taken.ops.len()));
         for op in &taken.ops {
             match &op.change {
@@ -179,8 +184,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Stores the log in another form. The former one is removed afterwards.
-    fn convert(&mut self, form: LogForm) -> Result<(), StorageError> {
+    /// Stores the log in another form, and has the former one removed. An error before the new form
+    /// is the log leaves it as it was.
+    fn convert(&mut self, form: LogForm) -> Result<(), io::Error> {
+        self.shared.state.lock().check().map_err(io::Error::other)?;
         let files = self.shared.files.lock();
         let former = Arc::clone(&self.shared.disk.read());
         if former.form() == form {
@@ -188,13 +195,19 @@ impl Writer {
         }
         // A second database would have the same place.
         self.retired.wait();
-        let (disk, tip) = convert::convert(&former, form, &self.shared, &self.meta, &self.tip)?;
-        headwater_fail_points::fail_point!(LogConverted);
-        *self.shared.disk.write() = Arc::new(disk);
+        let (copy, tip) =
+            convert::copy_to(form, &former, &self.shared, &self.meta, &self.tip).map_err(io::Error::other)?;
+        headwater_fail_points::fail_point!(LogConvert);
+        let switched = convert::switch_to(copy, &self.shared).and_then(|disk| {
+            headwater_fail_points::fail_point!(LogConverted);
+            *self.shared.disk.write() = Arc::new(disk);
+            self.tip = tip;
+            if self.shared.options.unsafe_no_fsync { Ok(()) } else { self.mark.set(self.tip.batch) }
+        });
         drop(files);
-        self.tip = tip;
-        if !self.shared.options.unsafe_no_fsync {
-            self.mark.set(self.tip.batch)?;
+        if let Err(error) = switched {
+            self.shared.poison(&error);
+            return Err(io::Error::other(error));
         }
         self.retired = former.retire();
         tracing::info!(dir = %self.shared.dir.display(), %form, "the log is stored in another form now");

@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(5);
 const LOOKS: usize = 2000;
 
 pub(crate) async fn log(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    flip(scene, "log", &["log", "sst"]).await
+    flip(scene, "log", &["segment", "log", "sst"]).await
 }
 
 pub(crate) async fn state(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -174,7 +174,9 @@ fn collect(folder: &Path, kinds: &[&str], files: &mut Vec<PathBuf>) {
 /// Flips one random bit of a file. The file gets a new inode: other hard links to it stay intact.
 fn flip_bit(file: &Path, rng: &mut impl Rng) -> anyhow::Result<()> {
     let mut bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
-    let at = rng.random_range(0..bytes.len());
+    // Not in what is filled with zeros for later.
+    let written = bytes.iter().rposition(|byte| *byte != 0).map_or(bytes.len(), |last| last + 1);
+    let at = rng.random_range(0..written);
     bytes[at] ^= 1 << rng.random_range(0..8);
     let copy = file.with_extension("flipped");
     std::fs::write(&copy, bytes)?;

@@ -115,10 +115,10 @@ impl FrameReader {
     ///
     /// If the file cannot be read.
     pub(super) fn frame(&mut self, at: u64) -> Result<Option<(Frame<'_>, usize)>, StorageError> {
+        let salt = self.segment.salt;
         let Some(head) = self.bytes(at, FRAME_HEAD_BYTES)? else { return Ok(None) };
         let head = head.first_chunk().expect("invariant: as long as it was asked for");
-        let Some(length) = frame::frame_bytes(head) else { return Ok(None) };
-        let salt = self.segment.salt;
+        let Some(length) = frame::frame_bytes(head, salt) else { return Ok(None) };
         let Some(bytes) = self.bytes(at, length)? else { return Ok(None) };
         Ok(frame::parse(bytes, salt).map(|frame| (frame, length)))
     }

@@ -2,11 +2,13 @@
 //!
 //! Owns both formats. Knows nothing of files. Checksums cover the salt of the segment, a random
 //! number: what a file held in an earlier life, or what a client writes as a value, is never taken
-//! for a frame. Golden bytes pin both.
+//! for a frame. The head has a checksum of its own, so that a search for frames reads only whole
+//! ones. A header is shorter than a sector, which a disk writes as a whole or not at all. Golden
+//! bytes pin both.
 //!
 //! | part | bytes |
 //! |---|---|
-//! | frame | magic `HWLB`, CRC-32C of the salt and of all that follows, length of the body, number of the write, body |
+//! | frame | magic `HWLB`, CRC-32C of the salt and of all that follows, length of the body, number of the write, CRC-32C of the salt, that length and that number, body |
 //! | header | magic `HWLOGSEG`, CRC-32C of all that follows up to byte 512, length of the body, number of the segment, salt, body, zeros |
 //! | body | records: kind (one byte), length, content |
 //!
@@ -16,12 +18,12 @@ use crate::log::LogRecord;
 use crate::log::batch::{BatchChange, LogBatch, Meta};
 use crate::log::record::{decode_entry_body, encode_entry_body};
 use headwater_proto::codec::CodecError;
-use headwater_proto::codec::raft::{self, LogId, LogTip, Vote};
+use headwater_proto::codec::raft::{self, LogId, LogTip, RecordHeader, Vote};
 
 /// Length of the header of a segment; the first frame follows it.
 pub(super) const HEADER_BYTES: usize = 512;
 /// Length of a frame before its body.
-pub(super) const FRAME_HEAD_BYTES: usize = 20;
+pub(super) const FRAME_HEAD_BYTES: usize = 24;
 /// The first bytes of every frame.
 pub(super) const FRAME_MAGIC: [u8; 4] = *b"HWLB";
 
@@ -101,21 +103,23 @@ pub(super) fn encode(batch: &LogBatch<'_>, salt: u64, out: &mut Vec<u8>) {
     let body = u32::try_from(frame.len() - FRAME_HEAD_BYTES).expect("invariant: a write is far below 4 GiB");
     frame[8..12].copy_from_slice(&body.to_le_bytes());
     frame[12..20].copy_from_slice(&batch.tip.batch.to_le_bytes());
+    let head = salted_crc(&frame[8..20], salt);
+    frame[20..24].copy_from_slice(&head.to_le_bytes());
     let crc = frame_crc(frame, salt);
     frame[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Length of the frame with this head, bytes. `None` if it is not the head of a frame.
-pub(super) fn frame_bytes(head: &[u8; FRAME_HEAD_BYTES]) -> Option<usize> {
-    let (magic, rest) = head.split_first_chunk::<4>().expect("invariant: a head has more bytes");
-    let length = u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]);
-    (*magic == FRAME_MAGIC).then_some(FRAME_HEAD_BYTES + length as usize)
+pub(super) fn frame_bytes(head: &[u8; FRAME_HEAD_BYTES], salt: u64) -> Option<usize> {
+    let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+    let is_head = head[..4] == FRAME_MAGIC && head[20..24] == salted_crc(&head[8..20], salt).to_le_bytes();
+    is_head.then_some(FRAME_HEAD_BYTES + length as usize)
 }
 
 /// The frame in `bytes`, all of which it has. `None` if the checksum is wrong.
 pub(super) fn parse(bytes: &[u8], salt: u64) -> Option<Frame<'_>> {
     let (head, body) = bytes.split_first_chunk::<FRAME_HEAD_BYTES>()?;
-    if frame_bytes(head)? != bytes.len() || head[4..8] != frame_crc(bytes, salt).to_le_bytes() {
+    if frame_bytes(head, salt)? != bytes.len() || head[4..8] != frame_crc(bytes, salt).to_le_bytes() {
         return None;
     }
     let mut number = [0; 8];
@@ -135,9 +139,10 @@ impl<'a> Frame<'a> {
         for record in self.records() {
             match record? {
                 Record::Entry(bytes) => {
-                    let entry = decode_entry_body(bytes).map_err(|error| error.to_string())?;
-                    if (from..end).contains(&entry.index.get()) {
-                        found.push(entry);
+                    let malformed = |error: CodecError| error.to_string();
+                    let (header, _) = raft::decode_prefix::<RecordHeader>(bytes).map_err(malformed)?;
+                    if (from..end).contains(&header.index.get()) {
+                        found.push(decode_entry_body(bytes).map_err(malformed)?);
                     }
                 }
                 Record::Truncate(first) => while found.pop_if(|last| last.index.get() >= first).is_some() {},
@@ -274,7 +279,11 @@ fn record(out: &mut Vec<u8>, kind: u8, content: impl FnOnce(&mut Vec<u8>)) {
 }
 
 fn frame_crc(frame: &[u8], salt: u64) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), &frame[FRAME_CHECKED..])
+    salted_crc(&frame[FRAME_CHECKED..], salt)
+}
+
+fn salted_crc(bytes: &[u8], salt: u64) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), bytes)
 }
 
 fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
@@ -325,6 +334,7 @@ mod tests {
             &[0; 4],
             &[63, 0, 0, 0],
             &[2, 1, 0, 0, 0, 0, 0, 0],
+            &[0, 0, 0, 0],
             &[2, 8, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0],
             &[1, 7, 0, 0, 0, 1, 3, 9, 1, b'a', b'b', b'c'],
             &[3, 3, 0, 0, 0, 1, 3, 4],
@@ -333,8 +343,8 @@ mod tests {
             &[7, 8, 0, 0, 0, 1, 251, 2, 1, 5, 1, 3, 9],
         ]
         .concat();
-        assert_eq!((&frame[..4], &frame[8..]), (&wanted[..4], &wanted[8..]));
-        assert_eq!(frame[4..8], [0x55, 0x77, 0xc9, 0xcf]);
+        assert_eq!((&frame[..4], &frame[8..20], &frame[24..]), (&wanted[..4], &wanted[8..20], &wanted[24..]));
+        assert_eq!((&frame[4..8], &frame[20..24]), (&[180, 57, 55, 159][..], &[250, 75, 50, 27][..]));
     }
 
     #[test]
@@ -408,8 +418,10 @@ mod tests {
         ) {
             prop_assert!(parse(&front, SALT).is_none());
             // With a right checksum, so that the records are read.
-            let mut frame = [&FRAME_MAGIC[..], &[0; 16], &body].concat();
+            let mut frame = [&FRAME_MAGIC[..], &[0; 20], &body].concat();
             frame[8..12].copy_from_slice(&(body.len() as u32).to_le_bytes());
+            let crc = salted_crc(&frame[8..20], SALT);
+            frame[20..24].copy_from_slice(&crc.to_le_bytes());
             let crc = frame_crc(&frame, SALT);
             frame[4..8].copy_from_slice(&crc.to_le_bytes());
             drop(parse(&frame, SALT).unwrap().entries(0, u64::MAX));

@@ -86,7 +86,7 @@ impl SegmentInspector {
             if first > wanted {
                 damage.add(run_of(wanted, first), "missing");
             }
-            wanted = run.end.min(end);
+            wanted = run.end.min(end).max(wanted);
             match entries(&run, first, wanted, &mut frames) {
                 Ok(entries) => {
                     for entry in entries {
@@ -137,8 +137,9 @@ fn read_segment(
     if replay.tip.batch < header.tip.batch {
         let lost = lost(replay.tip.batch + 1, header.tip.batch);
         damage.add(before, format!("damaged: {lost} cannot be read"));
+        replay.skip();
     }
-    replay.jump(&header);
+    replay.resume(&header);
     let mut frames = FrameReader::new(Arc::clone(&segment));
     let mut at = HEADER_BYTES as u64;
     loop {
@@ -148,7 +149,8 @@ fn read_segment(
                 if frame.number != replay.tip.batch + 1 {
                     let lost = lost(replay.tip.batch + 1, frame.number.saturating_sub(1));
                     damage.add(&place, format!("{lost} before this one cannot be read"));
-                    // What the frame says of the log is right, and where its entries go, too.
+                    // It need not follow what was read before; what it says is right.
+                    replay.skip();
                     drop(replay.apply(&frame, &segment, at));
                 } else if let Err(detail) = replay.apply(&frame, &segment, at) {
                     damage.add(&place, detail);

@@ -21,7 +21,7 @@ mod recover;
 mod replay;
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 
 use self::file::{FrameReader, Segment, segment_path, spare_path};
 use self::frame::{HEADER_BYTES, Header};
-pub(super) use self::recover::open;
+pub(super) use self::recover::{open, open_draft};
 use self::replay::{Run, Runs};
 use super::LogOptions;
 use super::batch::{LogBatch, Meta};
@@ -77,10 +77,10 @@ struct Active {
     buffer: Vec<u8>,
 }
 
-/// Where everything is.
+/// Where the entries are, and the files.
 struct Index {
     runs: Runs,
-    /// Every segment, ascending; the last one is written to.
+    /// Every segment whose header is durable, ascending.
     segments: Vec<Arc<Segment>>,
     spares: Vec<PathBuf>,
 }
@@ -122,9 +122,11 @@ impl SegmentLog {
         frame::encode(batch, active.segment.salt, &mut buffer);
         let is_full = active.at > HEADER_BYTES as u64 && active.at + buffer.len() as u64 > self.segment_bytes;
         let mut start = active.at;
+        let mut begun = None;
         if is_full {
             let header = Header { salt: rand::random(), store_id: self.store_id, meta: active.meta, tip: active.tip };
-            if self.begin_segment(active, header.salt)? {
+            begun = self.begin_segment(active, header.salt)?;
+            if begun.is_some() {
                 buffer.clear();
                 buffer.extend_from_slice(&frame::encode_header(active.segment.number, &header));
                 frame::encode(batch, header.salt, &mut buffer);
@@ -143,7 +145,11 @@ impl SegmentLog {
         let written =
             file.write_all_at(&buffer, start).and_then(|()| if self.syncs { file.sync_data() } else { Ok(()) });
         written.map_err(files::at(&segment_path(&self.folder, active.segment.number)))?;
-        self.index.lock().runs.apply(batch, &active.segment, at);
+        let mut index = self.index.lock();
+        // Not before: its header is what allows the segments before it to be removed.
+        index.segments.extend(begun);
+        index.runs.apply(batch, &active.segment, at);
+        drop(index);
         active.at = end;
         active.meta.update(batch);
         active.tip = batch.tip;
@@ -153,23 +159,22 @@ impl SegmentLog {
         Ok(bytes)
     }
 
-    /// Goes on in a new file, which has its name durably and nothing else. False if there is no
-    /// file descriptor left: then the log goes on in the file that it has.
-    fn begin_segment(&self, active: &mut Active, salt: u64) -> Result<bool, StorageError> {
+    /// Goes on in a new file, which has its name durably and nothing else, and returns it. `None`
+    /// if there is no file descriptor left: then the log goes on in the file that it has.
+    fn begin_segment(&self, active: &mut Active, salt: u64) -> Result<Option<Arc<Segment>>, StorageError> {
         let number = active.segment.number + 1;
         let spare = self.index.lock().spares.pop();
         let segment = match new_segment(&self.folder, number, salt, spare.as_deref()) {
             Err(error) if error.is_out_of_descriptors() => {
                 self.index.lock().spares.extend(spare);
-                return Ok(false);
+                return Ok(None);
             }
             made => made?,
         };
         let length = segment.file.metadata().map_err(files::at(&segment_path(&self.folder, number)))?.len();
         headwater_fail_points::fail_point!(LogSegment);
-        self.index.lock().segments.push(Arc::clone(&segment));
-        (active.segment, active.at, active.allocated) = (segment, 0, length);
-        Ok(true)
+        (active.segment, active.at, active.allocated) = (Arc::clone(&segment), 0, length);
+        Ok(Some(segment))
     }
 
     pub(super) fn reader(&self, start: u64, end: u64) -> SegmentReader {
@@ -186,8 +191,8 @@ impl SegmentLog {
             runs.drop_before(index + 1);
             let active = segments.last().map_or(0, |segment| segment.number);
             let needed = runs.first().map_or(active, |run| run.segment.number);
-            let kept = segments.partition_point(|segment| segment.number < needed);
-            segments.drain(..kept).collect()
+            let removed = segments.partition_point(|segment| segment.number < needed);
+            segments.drain(..removed).collect()
         };
         for segment in removed {
             let path = segment_path(&self.folder, segment.number);
@@ -226,6 +231,13 @@ pub(super) fn publish(dir: &Path) -> Result<(), StorageError> {
     Ok(files::rename(&dir.join(DRAFT), &dir.join(FOLDER))?)
 }
 
+/// As [`publish`], with the draft open.
+pub(super) fn publish_open(dir: &Path, mut draft: SegmentLog) -> Result<SegmentLog, StorageError> {
+    publish(dir)?;
+    draft.folder = dir.join(FOLDER);
+    Ok(draft)
+}
+
 /// Ends the log in `dir`, durably. From then on the log is not made of segments.
 pub(super) fn withdraw(dir: &Path) -> Result<(), StorageError> {
     let retired = dir.join(RETIRED);
@@ -245,15 +257,15 @@ pub(super) fn remove_drafts(dir: &Path) -> Result<(), StorageError> {
 /// file descriptors nothing is changed.
 fn new_segment(folder: &Path, number: u64, salt: u64, spare: Option<&Path>) -> Result<Arc<Segment>, StorageError> {
     let path = segment_path(folder, number);
-    let names = File::open(folder).map_err(files::at(folder))?;
+    let directory = File::open(folder).map_err(files::at(folder))?;
     let opened = spare.unwrap_or(&path);
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(spare.is_none()).truncate(false);
+    options.read(true).write(true).create(spare.is_none()).truncate(false).mode(0o600);
     let file = options.open(opened).map_err(files::at(opened))?;
     if let Some(spare) = spare {
         fs::rename(spare, &path).map_err(files::at(spare))?;
     }
-    names.sync_all().map_err(files::at(folder))?;
+    directory.sync_all().map_err(files::at(folder))?;
     Ok(Arc::new(Segment { number, salt, file }))
 }
 
@@ -297,5 +309,34 @@ impl SegmentReader {
         };
         let (frame, _) = frames.frame(run.at)?.ok_or_else(|| damaged("the checksum is wrong".into()))?;
         frame.entries(from, end).map_err(damaged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::batch::BatchChange;
+    use super::*;
+    use headwater_proto::codec::raft::{LogId, Vote};
+    use headwater_types::{LogIndex, NodeId, Term};
+
+    /// Ends the process, so to speak, between the name of a segment and its header.
+    #[test]
+    fn segments_stay_until_the_next_one_has_its_header() {
+        let temp = tempfile::tempdir().unwrap();
+        let options = LogOptions { store_id: 7, ..LogOptions::default() };
+        let start = LogTip { batch: 1, first: LogIndex(0), last: None };
+        drop(SegmentLog::create(temp.path(), &options, &Meta::default(), &start).unwrap());
+        publish(temp.path()).unwrap();
+        let (log, _, _) = open(temp.path(), 1, &options).unwrap();
+        let purged = LogId { term: Term(3), index: LogIndex(50) };
+        let vote = Some(Vote { term: Term(3), node_id: NodeId(2), committed: true });
+        let tip = LogTip { batch: 2, first: LogIndex(51), last: Some(purged) };
+        log.write(&LogBatch { changes: vec![BatchChange::Purge(purged)], vote, committed: None, tip }).unwrap();
+        let begun = log.begin_segment(&mut log.active.lock(), 99).unwrap();
+        assert!(begun.is_some());
+        log.reclaim(50).unwrap();
+        drop((begun, log));
+        let (_, state, found) = open(temp.path(), 2, &options).unwrap();
+        assert_eq!((state.vote, state.purged, found), (vote, Some(purged), tip));
     }
 }

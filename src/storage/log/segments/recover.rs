@@ -10,7 +10,7 @@ use headwater_files as files;
 use super::file::{self, FrameReader, Segment};
 use super::frame::{HEADER_BYTES, Header, NoHeader};
 use super::replay::Replay;
-use super::{Active, FOLDER, Index, SegmentLog, publish};
+use super::{Active, DRAFT, FOLDER, Index, SPARES_MAX, SegmentLog, publish};
 use crate::StorageError;
 use crate::log::LogOptions;
 use crate::log::batch::Meta;
@@ -32,6 +32,24 @@ pub(in crate::log) fn open(
         drop(SegmentLog::create(dir, options, &Meta::default(), &tip)?);
         publish(dir)?;
     }
+    open_folder(folder, marked, options)
+}
+
+/// Opens the draft in `dir`, which must reach the write `wanted`.
+pub(in crate::log) fn open_draft(
+    dir: &Path,
+    wanted: u64,
+    options: &LogOptions,
+) -> Result<(SegmentLog, State, LogTip), StorageError> {
+    open_folder(dir.join(DRAFT), wanted, options)
+}
+
+fn open_folder(
+    folder: PathBuf,
+    marked: u64,
+    options: &LogOptions,
+) -> Result<(SegmentLog, State, LogTip), StorageError> {
+    let dir = folder.parent().unwrap_or(&folder).to_owned();
     let listing = file::list(&folder)?;
     let mut found: Option<Found> = None;
     let mut unwritten = None;
@@ -40,7 +58,7 @@ pub(in crate::log) fn open(
         let opened = file::open(&folder, number, true)?;
         let (segment, header) = match (opened, &found) {
             (Ok(opened), _) => opened,
-            // Its name was durable, and nothing else.
+            // Only its name was durable.
             (Err(NoHeader::Unwritten), Some(_)) if is_last => {
                 unwritten = Some(number);
                 break;
@@ -53,6 +71,10 @@ pub(in crate::log) fn open(
         let segment = Arc::new(segment);
         match &mut found {
             None => found = Some(Found::new(segment, &header, options)),
+            // A loss of power may have brought removed segments back, though not all of them.
+            Some(before) if number != before.frames.segment().number + 1 => {
+                found = Some(Found::new(segment, &header, options));
+            }
             Some(found) => found.go_on(segment, &header)?,
         }
         if let Some(found) = &mut found {
@@ -62,20 +84,21 @@ pub(in crate::log) fn open(
     let Some(mut found) = found else {
         return Err(corrupt(folder.display().to_string(), "there is no segment: votes and entries are gone"));
     };
-    check_written(dir, found.replay.tip.batch, marked)?;
+    check_written(&dir, found.replay.tip.batch, marked)?;
     found.check_end()?;
-    check_store(dir, found.replay.store_id, options)?;
-    let mut spares = listing.spares;
+    check_store(&dir, found.replay.store_id, options)?;
     if let Some(number) = unwritten {
-        // Out of the way of the segment that gets this number now.
-        let (path, spare) = (file::segment_path(&folder, number), file::spare_path(&folder, number));
-        files::rename(&path, &spare)?;
-        spares.push(spare);
+        // The next segment gets this number.
+        files::remove(&file::segment_path(&folder, number))?;
+    }
+    let mut spares = listing.spares;
+    for spare in spares.drain(spares.len().min(SPARES_MAX)..) {
+        files::remove(&spare)?;
     }
     found.finish(folder, spares, options)
 }
 
-/// What was read so far.
+/// The segments that were read so far, without a gap between them.
 struct Found {
     replay: Replay,
     segments: Vec<Arc<Segment>>,
@@ -96,9 +119,6 @@ impl Found {
     /// Goes on with the next segment, which must begin where the one before ends.
     fn go_on(&mut self, segment: Arc<Segment>, header: &Header) -> Result<(), StorageError> {
         let before = self.frames.segment();
-        if segment.number != before.number + 1 {
-            return Err(corrupt(before.location(), format!("the next segment is {}", segment.location())));
-        }
         if (header.tip, header.meta) != (self.replay.tip, self.replay.meta) || header.store_id != self.replay.store_id {
             let detail = format!(
                 "readable up to write {}, and the next segment begins behind write {}: acknowledged data is lost",
@@ -134,10 +154,12 @@ impl Found {
     /// durable from now on. Those before were flushed.
     fn flush_last(&self) -> std::io::Result<()> {
         let file = &self.frames.segment().file;
-        let mut frame = vec![0; self.last_bytes];
-        let at = self.at - self.last_bytes as u64;
-        file.read_exact_at(&mut frame, at)?;
-        file.write_all_at(&frame, at)?;
+        // The first frame was written together with the header.
+        let last = self.at - self.last_bytes as u64;
+        let from = if last <= HEADER_BYTES as u64 { 0 } else { last };
+        let mut bytes = vec![0; (self.at - from) as usize];
+        file.read_exact_at(&mut bytes, from)?;
+        file.write_all_at(&bytes, from)?;
         file.sync_data()
     }
 

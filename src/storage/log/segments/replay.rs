@@ -83,6 +83,8 @@ pub(super) struct Replay {
     pub(super) meta: Meta,
     pub(super) tip: LogTip,
     pub(super) runs: Runs,
+    /// Whether frames before the next one cannot be read.
+    has_gap: bool,
     /// The last entries, as far as they fit.
     pub(super) tail: VecDeque<LogRecord>,
     tail_bytes: usize,
@@ -97,16 +99,36 @@ impl Replay {
             meta: header.meta,
             tip: header.tip,
             runs: Runs::default(),
+            has_gap: false,
             tail: VecDeque::new(),
             tail_bytes: 0,
             tail_bytes_max,
         }
     }
 
-    /// Takes what the header of a segment says over what the frames before it have added up to: for
-    /// inspections, where frames may be missing.
-    pub(super) fn jump(&mut self, header: &Header) {
+    /// Goes on with a segment whose header is known, where frames before it cannot be read. Forgets
+    /// the entries that these may have replaced.
+    pub(super) fn resume(&mut self, header: &Header) {
+        self.forget_doubtful(header.tip.last.map(|last| last.term));
         (self.meta, self.tip) = (header.meta, header.tip);
+        let bounds = Bounds::of(&self.tip);
+        self.runs.truncate(bounds.end());
+        self.runs.drop_before(bounds.first);
+    }
+
+    /// Notes that frames cannot be read: the next one shows whether they may have replaced entries.
+    pub(super) fn skip(&mut self) {
+        self.has_gap = true;
+    }
+
+    /// Forgets entries that frames which cannot be read may have replaced. Replaced are only
+    /// entries above the committed one, and only by entries of a later term than the last one has;
+    /// `next` is the term of the first entry that is known again.
+    fn forget_doubtful(&mut self, next: Option<Term>) {
+        let term = self.tip.last.map(|last| last.term);
+        if std::mem::take(&mut self.has_gap) && next > term {
+            self.runs.truncate(self.meta.committed.map_or(0, |id| id.index.get() + 1));
+        }
     }
 
     /// Adds the frame at this place.
@@ -124,6 +146,9 @@ impl Replay {
                 Record::Entry(bytes) => {
                     let entry = decode_entry_body(bytes).map_err(|error| error.to_string())?;
                     let index = entry.index.get();
+                    if self.has_gap {
+                        self.forget_doubtful(Some(entry.term));
+                    }
                     if bounds.last.is_none() {
                         bounds.first = index;
                     }
@@ -136,6 +161,7 @@ impl Replay {
                     }
                     if bounds.last.is_some() && bounds.end() != index {
                         misplaced.get_or_insert(format!("it has entry {index} where entry {} should be", bounds.end()));
+                        self.runs.truncate(index);
                     }
                     bounds.last = Some(entry.id());
                     self.keep(entry);

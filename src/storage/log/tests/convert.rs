@@ -9,6 +9,7 @@ in_both_forms! {
     a_crash_leaves_one_of_the_forms,
     readers_and_writers_go_on_during_conversions,
     what_an_interrupted_conversion_has_left_is_removed,
+    a_conversion_that_fails_leaves_the_log_as_it_was,
 }
 
 fn other() -> LogForm {
@@ -154,4 +155,33 @@ fn what_an_interrupted_conversion_has_left_is_removed() {
     convert(&log, other());
     convert(&log, form());
     assert_eq!(ids(&log).len(), 3);
+}
+
+fn a_conversion_that_fails_leaves_the_log_as_it_was() {
+    let temp = tempfile::tempdir().unwrap();
+    let log = open(temp.path());
+    append(&log, records(1, 0..9));
+    // In the way of the draft, or of the database.
+    let (obstacle, is_folder) = match form() {
+        LogForm::RocksDb => (temp.path().join("segments.tmp"), false),
+        LogForm::Segments => (temp.path().join("LOCK"), true),
+    };
+    if is_folder {
+        fs::create_dir(&obstacle).unwrap()
+    } else {
+        fs::write(&obstacle, "").unwrap()
+    }
+    let error = durably(|done| log.convert(other(), done)).unwrap_err();
+    assert!(log.failure().is_none(), "{error}");
+    assert_eq!((log.form(), forms(temp.path())), (form(), vec![form()]));
+    append(&log, records(1, 9..12));
+    assert_eq!(ids(&log).len(), 12);
+    if is_folder {
+        fs::remove_dir(&obstacle).unwrap()
+    } else {
+        fs::remove_file(&obstacle).unwrap()
+    }
+    convert(&log, other());
+    drop(log);
+    assert_eq!(ids(&open(temp.path())).len(), 12);
 }

@@ -171,9 +171,8 @@ fn a_segment_that_is_gone_is_named() {
             fs::remove_file(copied.join("segments").join(path.file_name().unwrap())).unwrap();
             let error = refused(copied, options());
             let wanted = match place {
-                0 => "log/entries/0: missing",
                 last if last + 1 == files.len() => "acknowledged data is lost",
-                _ => "the next segment is",
+                _ => "log/entries/0: missing",
             };
             assert!(error.contains(wanted) && error.contains(DAMAGED), "segment {place}: {error}");
             let (found, damage) = inspect(copied);
@@ -236,5 +235,65 @@ fn what_a_file_held_before_is_never_part_of_the_log() {
         drop(log);
         change(&newest_file(&other), |bytes| bytes[end..end + frame.len()].copy_from_slice(&frame));
         assert_eq!(ids(&open(&other)).len(), 2, "it has the salt of another log");
+    });
+}
+
+#[test]
+fn entries_that_an_unreadable_write_may_have_replaced_are_not_shown() {
+    // In one segment, and with the next write in another one.
+    for segment_bytes in [1 << 20, 3000] {
+        with_form(LogForm::Segments, || {
+            let temp = tempfile::tempdir().unwrap();
+            let log = LogDb::open(temp.path(), LogOptions { segment_bytes, ..options() }).unwrap();
+            for index in 0..20 {
+                append(&log, vec![record(1, index)]);
+            }
+            log.save_committed(Some(id(1, 7))).unwrap();
+            let gate = Gate::close(&log);
+            let (done, result) = waiter();
+            log.truncate_after(Some(LogIndex(9)), |_| {});
+            log.append((10..15).map(|index| LogRecord { term: Term(2), ..large(index) }).collect(), done);
+            drop(gate);
+            result.recv().unwrap().unwrap();
+            for index in 15..20 {
+                append(&log, vec![LogRecord { term: Term(2), ..large(index) }]);
+            }
+            drop(log);
+            assert_eq!(inspect(temp.path()).0.len(), 20);
+            // In the payload of entry 12, whose frame also has the truncation.
+            let path = segments(temp.path())
+                .into_iter()
+                .find(|path| fs::read(path).unwrap().windows(200).any(|bytes| bytes.iter().all(|byte| *byte == 12)));
+            change(&path.unwrap(), |bytes| {
+                let at = bytes.windows(200).position(|bytes| bytes.iter().all(|byte| *byte == 12)).unwrap();
+                bytes[at] ^= 1;
+            });
+            let (found, damage) = inspect(temp.path());
+            let wanted: Vec<LogId> =
+                (0..8).map(|index| id(1, index)).chain((15..20).map(|index| id(2, index))).collect();
+            assert_eq!(found, wanted, "{segment_bytes}: {damage:?}");
+            assert!(texts(&damage).contains(&"log/entries/8 to 14: missing".to_owned()), "{damage:?}");
+        });
+    }
+}
+
+#[test]
+fn damage_found_by_a_read_poisons_the_log() {
+    with_form(LogForm::Segments, || {
+        let temp = tempfile::tempdir().unwrap();
+        let log = LogDb::open(temp.path(), without_tail()).unwrap();
+        for index in 0..30 {
+            append(&log, vec![large(index)]);
+        }
+        let path = &segments(temp.path())[0];
+        let at = fs::read(path).unwrap().windows(200).position(|bytes| bytes.iter().all(|byte| *byte == 4)).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0xff], at as u64).unwrap();
+        assert_eq!(read(&log, 0..4), (0..4).map(large).collect::<Vec<_>>());
+        let error = log.read(LogIndex(0)..LogIndex(9)).unwrap_err().to_string();
+        assert!(error.contains("segment, byte") && error.contains("entries 4 to 4: the checksum is wrong"), "{error}");
+        let refused = durably(|done| log.append(vec![large(30)], done)).unwrap_err();
+        assert!(refused.to_string().contains("poisoned by an earlier failure"), "{refused}");
+        assert!(matches!(log.vote(), Err(StorageError::Poisoned(_))), "never votes with a damaged log");
     });
 }
