@@ -15,6 +15,7 @@ mod cache;
 mod catalog;
 mod cluster;
 mod command_events;
+mod command_history;
 mod commands;
 mod commits;
 mod consul;

@@ -1,13 +1,13 @@
 //! A savepoint of a write transaction: a point within a command to which its writes can be undone.
 //!
-//! Owns the savepoint's copies of small values, the history records that wait for its end, and the
-//! list of everything that is undone. Knows no rule of a command. Invariants: a command without a
-//! savepoint pays nothing; after a rollback the transaction equals one in which the undone writes
-//! were never made.
+//! Owns the savepoint's copies of small values and the list of everything that is undone. Knows no
+//! rule of a command. Invariants: a command without a savepoint pays nothing; after a rollback the
+//! transaction equals one in which the undone writes were never made.
 
 use super::catalog::RowsMark;
+use super::command_history::HistoryMark;
 use super::head::StateHead;
-use super::keys::{HISTORY_KEY_LEN, Table};
+use super::keys::Table;
 use super::op_counts::OpCounts;
 use super::overlay::Overlay;
 use super::pending::Undoable;
@@ -40,8 +40,7 @@ pub(super) struct Savepoint {
     rows: RowsMark,
     #[cfg(feature = "next-version")]
     stand_in: Option<Option<super::programs::StandInRecord>>,
-    /// Records of history since the savepoint.
-    pub(super) history: HeldHistory,
+    history: HistoryMark,
     written_twice: Option<WrittenTwice>,
 }
 
@@ -52,32 +51,6 @@ impl Savepoint {
         if let Some(known) = overlay.lookup(table, key, NEWEST).filter(|known| known.index == version.index) {
             self.written_twice.get_or_insert(WrittenTwice { first: known.position, second: version.position });
         }
-    }
-}
-
-/// Records of history that are not in the batch yet: nothing can be taken out of a batch.
-#[derive(Default)]
-pub(super) struct HeldHistory {
-    /// The values, one after the other.
-    bytes: Vec<u8>,
-    /// The key of each record, and the end of its value in `bytes`.
-    records: Vec<([u8; HISTORY_KEY_LEN], usize)>,
-}
-
-impl HeldHistory {
-    pub(super) fn push(&mut self, key: [u8; HISTORY_KEY_LEN], value: &[u8]) {
-        self.bytes.extend_from_slice(value);
-        self.records.push((key, self.bytes.len()));
-    }
-
-    /// The records in the order in which they were added.
-    pub(super) fn records(&self) -> impl Iterator<Item = (&[u8; HISTORY_KEY_LEN], &[u8])> {
-        let mut start = 0;
-        self.records.iter().map(move |(key, end)| {
-            let value = &self.bytes[start..*end];
-            start = *end;
-            (key, value)
-        })
     }
 }
 
@@ -101,7 +74,7 @@ impl WriteTxn<'_> {
             rows: self.catalog.rows.mark(),
             #[cfg(feature = "next-version")]
             stand_in: self.stand_in.clone(),
-            history: HeldHistory::default(),
+            history: self.history.mark(),
             written_twice: None,
         }));
         self.each_map(|map| map.set_savepoint());
@@ -113,8 +86,7 @@ impl WriteTxn<'_> {
     ///
     /// If no savepoint is set.
     pub fn release_savepoint(&mut self) {
-        let savepoint = self.savepoint.take().expect("invariant: a savepoint was set");
-        self.release_history(&savepoint.history);
+        drop(self.savepoint.take().expect("invariant: a savepoint was set"));
         self.each_map(|map| map.release());
     }
 
@@ -126,7 +98,8 @@ impl WriteTxn<'_> {
     pub fn roll_back(&mut self) {
         let savepoint = self.savepoint.take().expect("invariant: a savepoint was set");
         self.each_map(|map| map.roll_back());
-        let Savepoint { head, command, operations, lease_clock_ms, alarms, changes, tokens, rows, .. } = *savepoint;
+        let Savepoint { head, command, operations, lease_clock_ms, alarms, changes, tokens, rows, history, .. } =
+            *savepoint;
         self.head = head;
         self.command = Some(command);
         self.operations = operations;
@@ -135,6 +108,7 @@ impl WriteTxn<'_> {
         self.overlay.truncate(changes);
         self.tokens.truncate(tokens);
         self.catalog.rows.reset(rows);
+        self.history.truncate(history);
         #[cfg(feature = "next-version")]
         {
             self.stand_in = savepoint.stand_in;

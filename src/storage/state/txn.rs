@@ -17,6 +17,7 @@ use rocksdb::{ReadOptions, WriteBatch};
 
 use super::catalog::PendingCatalog;
 use super::command_events::command_events;
+use super::command_history::CommandHistory;
 use super::commits::PendingCommits;
 use super::db::{AppliedState, Families, StateDb};
 use super::head::{CompactionPoint, StateHead};
@@ -30,11 +31,11 @@ use super::overlay::{EventValue, Overlay};
 use super::pending::PendingMap;
 use super::programs;
 use super::record::{
-    HistoryHead, PREVIOUS_MAX, PreviousVersion, PreviousVersions, Version, encode_alarms, encode_history, encode_lease,
+    HistoryHead, PREVIOUS_MAX, PreviousVersion, PreviousVersions, Version, encode_alarms, encode_lease,
     encode_lease_clock,
 };
 use super::resources::PendingResources;
-use super::savepoint::{HeldHistory, Savepoint};
+use super::savepoint::Savepoint;
 use super::seek::Seeker;
 use super::view::{read_lease, read_lease_clock};
 use crate::StorageError;
@@ -119,8 +120,9 @@ pub struct WriteTxn<'db> {
     pub(super) command: Option<Command>,
     pub(super) operations: OpCounts,
     pub(super) savepoint: Option<Box<Savepoint>>,
+    /// The records of the current command.
+    pub(super) history: CommandHistory,
     seeker: RefCell<Seeker<'db>>,
-    scratch: Vec<u8>,
 }
 
 impl<'db> WriteTxn<'db> {
@@ -152,8 +154,8 @@ impl<'db> WriteTxn<'db> {
             command: None,
             operations: OpCounts::default(),
             savepoint: None,
+            history: CommandHistory::default(),
             seeker: RefCell::default(),
-            scratch: Vec::new(),
         }
     }
 
@@ -187,7 +189,7 @@ impl<'db> WriteTxn<'db> {
         self.command.as_mut().expect("invariant: a command was begun").authorship = authorship;
     }
 
-    /// Ends the command: adds the head of its history if it has records, and the entry of its
+    /// Ends the command: adds its history to the batch if it has records, and the entry of its
     /// revision if it made one.
     ///
     /// # Panics
@@ -202,10 +204,9 @@ impl<'db> WriteTxn<'db> {
             self.revisions.push(command.index);
         }
         if command.count > 0 {
-            self.scratch.clear();
-            let Command { count, unix_ms, authorship, previous, .. } = command;
-            HistoryHead { revision, count, unix_ms, authorship, previous }.encode(&mut self.scratch);
-            self.batch.put_cf(self.families.history, keys::history(command.index, 0), &self.scratch);
+            let Command { index, count, unix_ms, authorship, previous, .. } = command;
+            let head = HistoryHead { revision, count, unix_ms, authorship, previous };
+            self.history.stage(index, &head, &mut self.batch, self.families.history);
         }
     }
 
@@ -290,9 +291,7 @@ impl<'db> WriteTxn<'db> {
         kv: KeyValue,
         event_value: EventValue,
     ) {
-        self.scratch.clear();
-        encode_history(&mut self.scratch, table, kind, &kv);
-        self.stage_history(version);
+        self.history.add(version.position, table, kind, &kv);
         if let Some(savepoint) = &mut self.savepoint {
             savepoint.note_write(&self.overlay, table, &kv.key, &version);
         }
@@ -302,26 +301,8 @@ impl<'db> WriteTxn<'db> {
     /// Writes a record without key and version, of a table that exists in history only.
     pub(super) fn record_history(&mut self, slot: Version, table: Table, value: Bytes) {
         debug_assert!(table.is_only_history(), "invariant: every other record has a version");
-        self.scratch.clear();
-        encode_history(&mut self.scratch, table, ChangeKind::Put, &KeyValue { value, ..KeyValue::default() });
-        self.stage_history(slot);
-    }
-
-    /// Adds the encoded record in `scratch` to history, at the position of `slot`. While a
-    /// savepoint is set, the savepoint holds the record back.
-    fn stage_history(&mut self, slot: Version) {
-        let key = keys::history(slot.index, slot.position);
-        match &mut self.savepoint {
-            None => self.batch.put_cf(self.families.history, key, &self.scratch),
-            Some(savepoint) => savepoint.history.push(key, &self.scratch),
-        }
-    }
-
-    /// Adds to the batch the records of history that a savepoint has held back.
-    pub(super) fn release_history(&mut self, held: &HeldHistory) {
-        for (key, value) in held.records() {
-            self.batch.put_cf(self.families.history, key, value);
-        }
+        let kv = KeyValue { value, ..KeyValue::default() };
+        self.history.add(slot.position, table, ChangeKind::Put, &kv);
     }
 
     /// Counts of the operations so far.
