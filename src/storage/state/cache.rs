@@ -3,8 +3,9 @@
 //!
 //! Owns the choice of cached versions. The version of a resource may come with its outline, which
 //! the next write needs. Invariant: an entry is the newest version of its key that is committed or
-//! about to be committed. The writer puts entries in *before* its commit becomes visible; a reader
-//! only puts the newest version while no commit is under way. So a reader may use an entry exactly
+//! about to be committed. The writer puts entries in *before* its commit becomes visible, and those
+//! of stored versions that it reads, because nobody else commits; a reader only puts the newest
+//! version while no commit is under way. So a reader may use an entry exactly
 //! if the entry is not newer than the reader's view: no newer version is visible to the view.
 
 use std::sync::Arc;

@@ -1,11 +1,15 @@
 //! Transactions and views.
 
 use bytes::Bytes;
+use rocksdb::{WriteBatch, WriteBatchIteratorCf};
 
 use super::bed::*;
 use crate::StorageError;
+use crate::state::command_history::CommandHistory;
+use crate::state::keys::history as history_key;
+use crate::state::record::{HistoryHead, PreviousVersions};
 use crate::state::{AppliedState, NEWEST, StateReader, Table};
-use headwater_types::{KeyRange, LogIndex, Revision, Term};
+use headwater_types::{Authorship, ChangeKind, KeyRange, KeyValue, LogIndex, Revision, Term};
 
 #[test]
 fn nothing_is_visible_before_the_commit_and_everything_after_it() {
@@ -48,6 +52,69 @@ fn a_dropped_transaction_leaves_nothing() {
     assert_eq!(txn.lookup(Table::Kv, b"a", NEWEST).unwrap().unwrap().version, 2);
     txn.commit().unwrap();
     assert_eq!(pairs(&db, NEWEST), ["a=3"]);
+}
+
+#[test]
+fn a_transaction_caches_the_versions_that_it_reads() {
+    let bed = TestBed::new();
+    bed.commit(1, &[("a", Some("1"))]);
+    let bed = bed.reopened();
+    let db = bed.store.current();
+    let cached = |applied| db.cache.get(Table::Kv, b"a", LogIndex(applied)).map(|version| version.index.get());
+    assert_eq!(cached(1), None, "nobody has read it yet");
+    let mut txn = db.begin().unwrap();
+    assert_eq!(txn.lookup(Table::Kv, b"a", NEWEST).unwrap().unwrap().index, LogIndex(1));
+    assert_eq!(cached(1), Some(1));
+    write(&mut txn, 2, &[("a", Some("2"))]);
+    drop(txn);
+    assert_eq!(cached(2), Some(1), "what is not committed is not cached");
+    let before = db.view().unwrap();
+    let mut txn = db.begin().unwrap();
+    write(&mut txn, 2, &[("a", None)]);
+    assert_eq!(txn.lookup(Table::Kv, b"a", NEWEST).unwrap(), None);
+    assert_eq!(cached(2), Some(1), "a version of this transaction does not count as stored");
+    txn.commit().unwrap();
+    assert_eq!(cached(2), Some(2));
+    assert_eq!(show(&before, NEWEST), ["a=1"]);
+    assert_eq!(pairs(&db, NEWEST), [""; 0]);
+}
+
+/// The keys that a batch puts, in the order of the batch.
+#[derive(Default)]
+struct PutKeys(Vec<Vec<u8>>);
+
+impl WriteBatchIteratorCf for PutKeys {
+    fn put_cf(&mut self, _: u32, key: &[u8], _: &[u8]) {
+        self.0.push(key.to_vec());
+    }
+
+    fn delete_cf(&mut self, _: u32, _: &[u8]) {}
+
+    fn merge_cf(&mut self, _: u32, _: &[u8], _: &[u8]) {}
+}
+
+#[test]
+fn history_enters_the_batch_in_the_order_of_its_keys() {
+    let bed = TestBed::new();
+    let db = bed.store.current();
+    let family = db.families().history;
+    let (mut history, mut batch) = (CommandHistory::default(), WriteBatch::default());
+    let (authorship, previous) = (Authorship::default(), PreviousVersions::new());
+    let head = HistoryHead { revision: None, count: 2, unix_ms: 0, authorship, previous };
+    let kv = KeyValue { key: "a".into(), ..KeyValue::default() };
+    history.add(1, Table::Kv, ChangeKind::Put, &kv);
+    let mark = history.mark();
+    history.add(2, Table::Kv, ChangeKind::Put, &kv);
+    history.add(3, Table::Kv, ChangeKind::Put, &kv);
+    history.truncate(mark);
+    history.add(2, Table::Kv, ChangeKind::Delete, &kv);
+    history.stage(LogIndex(7), &head, &mut batch, family);
+    history.add(1, Table::Kv, ChangeKind::Put, &kv);
+    history.stage(LogIndex(8), &head, &mut batch, family);
+    let mut put = PutKeys::default();
+    batch.iterate_cf(&mut put);
+    let wanted = [(7, 0), (7, 1), (7, 2), (8, 0), (8, 1)];
+    assert_eq!(put.0, wanted.map(|(index, position)| history_key(LogIndex(index), position).to_vec()));
 }
 
 #[test]

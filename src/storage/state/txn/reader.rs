@@ -149,7 +149,18 @@ impl StateReader for WriteTxn<'_> {
         let version = match cached {
             Some(version) => Some(version),
             None if self.db.is_never_written(table, key) => None,
-            None => self.seeker.borrow_mut().find(self.db, ReadOptions::default, table, key, at)?,
+            None => {
+                let found = self.seeker.borrow_mut().find(self.db, ReadOptions::default, table, key, at)?;
+                // No other transaction commits meanwhile: the newest stored version stays the
+                // newest until this one commits. Without this, a row that commands read and seldom
+                // write, such as the node of a check, would be searched for each time.
+                if at == NEWEST
+                    && let Some(found) = found
+                {
+                    self.db.cache.insert(table, key, found, None);
+                }
+                found
+            }
         };
         Ok(version.filter(|version| !version.deleted))
     }
