@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group};
-use headwater_types::catalog::{CatalogCommand, CatalogNode, Registration, Service};
+use headwater_types::catalog::{CatalogCommand, CatalogNode, Check, CheckStatus, Registration, Service};
 use headwater_types::commit::{CommitKey, CommitOp};
 use headwater_types::resource::{
     Any, DEFAULT_UNIT, Resource, ResourceCommand, ResourceId, ResourceWrite, Scope, Tenancy, Type, TypeName,
@@ -138,6 +138,77 @@ fn registration(number: u64, fill: u64) -> Proposal {
     Proposal::new(1, Command::Catalog(CatalogCommand::Register(Box::new(registration))))
 }
 
+/// Instances on one node in [`changes_of_health`], count.
+const INSTANCES_PER_NODE: u64 = 10;
+
+/// The check of instance `number` with a status, and with the instance itself if `is_new`.
+fn health(number: u64, status: CheckStatus, is_new: bool) -> Proposal {
+    let name = format!("node-{}", number / INSTANCES_PER_NODE);
+    let node = CatalogNode { name, address: "10.0.0.1".to_owned(), ..CatalogNode::default() };
+    let id = format!("web-{number}");
+    let service = Service {
+        id: id.clone(),
+        name: format!("web-{}", number % 1000),
+        tags: vec!["bench".to_owned()],
+        ..Service::default()
+    };
+    let check = Check {
+        id: format!("{id}-check"),
+        name: "health".to_owned(),
+        service_id: id,
+        output: format!("as of {status:?}"),
+        status,
+        ..Check::default()
+    };
+    let mut registration = Registration {
+        node,
+        skip_node_update: !is_new,
+        service: is_new.then_some(service),
+        checks: vec![check],
+        ..Registration::default()
+    };
+    registration.complete().expect("a whole registration");
+    Proposal::new(1, Command::Catalog(CatalogCommand::Register(Box::new(registration))))
+}
+
+/// Compares changes of the status of a check with puts.
+fn changes_of_health(c: &mut Criterion) {
+    let mut bed = Bed::new();
+    let (loaded, instances) = (preload(), preload() / 20);
+    bed.load((0..loaded).map(scatter), VALUE_BYTES);
+    let all: Vec<u64> = (0..instances).collect();
+    for some in all.chunks(512) {
+        bed.apply(&some.iter().map(|number| health(*number, CheckStatus::Passing, true)).collect::<Vec<_>>());
+    }
+    let mut group = c.benchmark_group("change of health");
+    let mut turn = 0;
+    for batch in [1u64, 64] {
+        for name in ["put", "change of a check"] {
+            group.throughput(Throughput::Elements(batch));
+            group.bench_function(format!("{name}, {batch} a commit"), |b| {
+                b.iter_custom(|rounds| {
+                    let mut spent = Duration::ZERO;
+                    for _ in 0..rounds {
+                        let mut one = |fresh: u64| {
+                            if name == "put" {
+                                return put(key(scatter(fresh % loaded)), fresh, VALUE_BYTES);
+                            }
+                            turn += 1;
+                            let is_even = (turn / instances) % 2 == 0;
+                            let status = if is_even { CheckStatus::Warning } else { CheckStatus::Passing };
+                            health(turn % instances, status, false)
+                        };
+                        let batch: Vec<Proposal> = (0..batch).map(|_| one(bed.fresh())).collect();
+                        spent += bed.apply(&batch);
+                    }
+                    spent
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
 /// Five puts, three writes of resources and two registrations. Keys and resources are among those
 /// loaded before; instances are `bench-0` to `bench-99`.
 fn mixed(fill: u64, loaded: u64) -> Vec<Proposal> {
@@ -207,5 +278,5 @@ fn commits(c: &mut Criterion) {
 criterion_group! {
     name = all;
     config = Criterion::default().sample_size(10).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
-    targets = puts, resources, commits
+    targets = puts, resources, commits, changes_of_health
 }

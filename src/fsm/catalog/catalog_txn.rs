@@ -28,7 +28,7 @@ pub(crate) struct CatalogEffect {
     /// Canonical names of removed nodes, each with the number of the operation that removed it:
     /// their sessions end.
     pub(crate) removed_nodes: BTreeMap<String, u32>,
-    /// Checks that were written, even without a change, or removed.
+    /// Checks with a deadline, now or before, that were written, even without a change, or removed.
     pub(crate) touched_checks: Vec<TouchedCheck>,
 }
 
@@ -46,6 +46,15 @@ pub(crate) struct FailedCheck {
 pub(crate) struct TouchedCheck {
     pub(crate) before: Option<Arc<Check>>,
     pub(crate) after: Option<Arc<Check>>,
+}
+
+impl TouchedCheck {
+    /// Whether the check has a deadline before or after the command. Most checks have none.
+    fn may_have_deadline(&self) -> bool {
+        let has_deadline =
+            |check: &Arc<Check>| check.definition.ttl_ns > 0 || check.definition.deregister_critical_after_ns > 0;
+        self.before.iter().chain(&self.after).any(has_deadline)
+    }
 }
 
 /// The staged rows of one command.
@@ -180,7 +189,8 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
     /// Returns the effect on sessions and deadlines.
     pub(crate) fn finish(self) -> Result<CatalogEffect, StorageError> {
         let Self { txn, index, nodes, services, checks, gateways } = self;
-        let touched_checks = checks.touched().map(|(before, after)| TouchedCheck { before, after }).collect();
+        let touched = checks.touched().map(|(before, after)| TouchedCheck { before, after });
+        let touched_checks = touched.filter(TouchedCheck::may_have_deadline).collect();
         let changes = events::RowChanges {
             nodes: nodes.into_changes(),
             services: services.into_changes(),

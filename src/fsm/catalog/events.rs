@@ -100,7 +100,7 @@ fn put<R: CatalogRow>(txn: &mut WriteTxn<'_>, rows: BTreeMap<Bytes, Touched<R>>)
     for touched in rows.into_values() {
         match (touched.before, touched.after) {
             (before, Some(after)) => {
-                txn.put_row(after.as_ref().clone(), before.as_ref());
+                txn.put_row(Arc::unwrap_or_clone(after), before.as_ref());
             }
             (Some(before), None) => txn.delete_row(&before),
             (None, None) => {}

@@ -1,18 +1,21 @@
 //! Staged rows of one table: the rows that a command has touched, over the stored ones.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use headwater_storage::StorageError;
 use headwater_storage::state::{CatalogReader, CatalogRow, StoredRow, WriteTxn};
+use headwater_types::LogIndex;
 
 /// A row that the command has written or removed.
 pub(super) struct Touched<R> {
     /// The row before the command, if it was stored.
     pub(super) before: Option<StoredRow<R>>,
-    /// The row after the command; `None` if it is removed.
+    /// The row after the command; `None` if it is removed. Its log indexes are those of `before`
+    /// until it is written.
     pub(super) after: Option<Arc<R>>,
     /// Number of the operation of a commit that touched the row last; 0 in other commands.
     pub(super) by: u32,
@@ -23,7 +26,8 @@ impl<R: CatalogRow> Touched<R> {
     pub(super) fn is_change(&self) -> bool {
         match (&self.before, &self.after) {
             (None, None) => false,
-            (Some(before), Some(after)) => !before.row.is_same(after),
+            // They have the same log indexes: see [`Rows::set`].
+            (Some(before), Some(after)) => before.row != *after,
             (Some(_), None) | (None, Some(_)) => true,
         }
     }
@@ -53,14 +57,21 @@ impl<R: CatalogRow> Rows<R> {
 
     /// Stages a row, or with `None` its removal.
     pub(super) fn set(&mut self, txn: &WriteTxn<'_>, key: Bytes, row: Option<R>) -> Result<(), StorageError> {
-        let (after, by) = (row.map(Arc::new), self.operation);
-        match self.touched.get_mut(&key) {
-            Some(touched) => (touched.after, touched.by) = (after, by),
-            None => {
-                let before = txn.row::<R>(&key)?;
-                self.touched.insert(key, Touched { before, after, by });
+        let by = self.operation;
+        let touched = match self.touched.entry(key) {
+            Entry::Occupied(touched) => touched.into_mut(),
+            Entry::Vacant(entry) => {
+                let before = txn.row::<R>(entry.key())?;
+                entry.insert(Touched { before, after: None, by })
             }
-        }
+        };
+        let stamps = touched.before.as_ref().map_or((LogIndex::ZERO, LogIndex::ZERO), |stored| stored.row.stamps());
+        let after = row.map(|mut row| {
+            let (created, modified) = row.indexes();
+            (*created, *modified) = stamps;
+            Arc::new(row)
+        });
+        (touched.after, touched.by) = (after, by);
         Ok(())
     }
 

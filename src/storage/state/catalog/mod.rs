@@ -112,6 +112,10 @@ impl WriteTxn<'_> {
     }
 
     fn replace_entries(&mut self, before: Vec<Vec<u8>>, after: Vec<Vec<u8>>) {
+        // Most changes of a row touch no field of an entry.
+        if before == after {
+            return;
+        }
         let (before, after) = (BTreeSet::from_iter(before), BTreeSet::from_iter(after));
         for entry in before.difference(&after) {
             self.index.insert(entry.clone(), false);

@@ -41,14 +41,6 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
 
     /// The log indexes of the row's creation and of its last change, in this order.
     fn stamps(&self) -> (LogIndex, LogIndex);
-
-    /// Whether two rows are equal but for [`indexes`](Self::indexes).
-    fn is_same(&self, other: &Self) -> bool {
-        let mut copy = other.clone();
-        let (created, modified) = copy.indexes();
-        (*created, *modified) = self.stamps();
-        *self == copy
-    }
 }
 
 /// A stored row with its newest version.
