@@ -553,7 +553,9 @@ impl<'db> WriteTxn<'db> {
                 version.encode(&mut value);
                 batch.put_cf(families.versions, &key, &value);
             }
-            if let Some(filter) = &db.filter {
+            // A key that has its second version or a later one was added with its first.
+            let is_known = table == Table::Kv && versions.first().is_some_and(|oldest| oldest.version > 1);
+            if let Some(filter) = db.filter.as_ref().filter(|_| !is_known) {
                 filter.add(table, user_key);
             }
             if let Some(newest) = versions.last() {
