@@ -28,9 +28,12 @@ const WHAT: &str = "resource";
 /// Prefix of a message's full name in a type URL.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
-/// The bytes of a resource as it is stored. A version of zero is left out.
-pub fn encode_resource(resource: &Resource) -> Bytes {
-    encode_message(FORMAT, &pbresource::Resource::from(resource.clone()))
+/// The bytes of a resource as it is stored, and the resource. A version of zero is left out. Takes
+/// the resource, because its message is made of its parts, and the resource of them again: no text
+/// is copied.
+pub fn encode_resource(resource: Resource) -> (Bytes, Resource) {
+    let message = pbresource::Resource::from(resource);
+    (encode_message(FORMAT, &message), message.into())
 }
 
 /// Reads a resource from the record with the log index `at`, which becomes its version if the bytes

@@ -132,7 +132,7 @@ impl WriteTxn<'_> {
             self.leave_type(stored.clone());
         }
         resource.version = LogIndex::ZERO;
-        let value = codec::encode_resource(&resource);
+        let (value, mut resource) = codec::encode_resource(resource);
         let slot = self.next_slot();
         resource.version = slot.index;
         let value_len = u32::try_from(value.len()).expect("invariant: requests are far smaller than 4 GiB");
@@ -163,7 +163,8 @@ impl WriteTxn<'_> {
     /// moves to another version of its kind.
     fn leave_type(&mut self, last: Resource) {
         let slot = self.next_slot();
-        self.record_history(slot, Table::ResourceMoves, codec::encode_resource(&last));
+        let (value, last) = codec::encode_resource(last);
+        self.record_history(slot, Table::ResourceMoves, value);
         self.overlay.add_event(slot, Table::ResourceMoves, ChangeKind::Delete, last);
     }
 
@@ -182,7 +183,8 @@ impl WriteTxn<'_> {
             self.index.insert(owned_entry(owner, &key), false);
         }
         let slot = Version { deleted: true, ..self.next_slot() };
-        let kv = KeyValue { key, value: codec::encode_resource(&last), ..KeyValue::default() };
+        let (value, last) = codec::encode_resource(last);
+        let kv = KeyValue { key, value, ..KeyValue::default() };
         self.record(Table::Resource, ChangeKind::Delete, slot, kv, EventValue::Resource(Arc::new(last)));
         Ok(())
     }
