@@ -6,12 +6,15 @@
 
 use std::sync::Arc;
 
+use bytes::BytesMut;
+
 use super::{Follow, NodeError, RequestContext, Watching};
 use crate::Consistency;
 use headwater_storage::state::{StateReader, Table};
 use headwater_storage::{ReadView, StateStore, StorageError};
 use headwater_stream::{
-    CloseReason, EventPublisher, Feed, FeedStats, Item, Kv, Session, Start, StatePoint, Subscription,
+    CloseReason, Encoding, EventPublisher, Feed, FeedStats, Item, Kv, Run, RunBounds, Session, Start, StatePoint,
+    Subscription,
 };
 use headwater_types::{Access, ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision, Space};
 
@@ -105,6 +108,28 @@ impl KeyWatch {
                 Err(reason) => return Err(reason),
             }
         }
+    }
+
+    /// The next revisions in one piece, encoded as `encoding`, if other watches of the same interval
+    /// read them as well. `None`: read them one by one. `encode` appends the changes of a revision
+    /// in that encoding.
+    pub fn try_next_run(
+        &mut self,
+        encoding: Encoding,
+        bounds: &RunBounds,
+        encode: impl FnMut(&Item<Kv>, &mut BytesMut),
+    ) -> Option<Arc<Run<Kv>>> {
+        let run = self.subscription.try_next_run(encoding as u64, self.from, bounds, encode)?;
+        if let Some(revision) = run.revision() {
+            self.from = revision.next();
+        }
+        Some(run)
+    }
+
+    /// Whether [`Self::try_next_run`] would yield a run that is made already. A reader that reads
+    /// one by one stops there.
+    pub fn is_at_run(&self) -> bool {
+        self.subscription.is_at_run()
     }
 
     /// Subscribes again from the first revision that is not yielded yet.

@@ -80,7 +80,8 @@ pub use follow::{Follow, Watching};
 pub use headwater_fsm::{InvalidTxn, RangePart, validate as validate_txn};
 pub use headwater_raft::MemberFigures;
 pub use headwater_stream::{
-    Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, ListingStep, Resources, Session, StatePoint,
+    Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, ListingStep, Resources, Run, RunBounds, Session,
+    StatePoint,
 };
 pub use headwater_tls::Dialer;
 pub use invitations::{InvitationRequest, Invitations, NewToken};

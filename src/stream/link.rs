@@ -8,6 +8,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::commit::Item;
+use super::run::RunSlot;
 use super::topic::Topic;
 use headwater_types::LogIndex;
 
@@ -28,6 +29,7 @@ pub(super) enum Next<T: Topic> {
 pub(super) struct Node<T: Topic> {
     pub(super) item: Item<T>,
     pub(super) after: Arc<Link<T>>,
+    pub(super) run: RunSlot<T>,
 }
 
 impl<T: Topic> Node<T> {
@@ -48,12 +50,20 @@ impl<T: Topic> Link<T> {
         self.next.get()
     }
 
+    /// The node after the link. `None` at the end of the list, and if the window has evicted it.
+    pub(super) fn next_node(&self) -> Option<Arc<Node<T>>> {
+        match self.next()? {
+            Next::Node { node, .. } => node.upgrade(),
+            Next::Cut { .. } => None,
+        }
+    }
+
     /// Appends an item and moves `tail` behind it. The caller keeps the returned node: a reader
     /// that reaches a dropped node has fallen behind.
     pub(super) fn append(tail: &mut Arc<Self>, item: Item<T>) -> Arc<Node<T>> {
         let after = Self::new();
         let index = item.index();
-        let node = Arc::new(Node { item, after: Arc::clone(&after) });
+        let node = Arc::new(Node { item, after: Arc::clone(&after), run: RunSlot::default() });
         tail.set(Next::Node { index, node: Arc::downgrade(&node) });
         *tail = after;
         node

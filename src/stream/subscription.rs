@@ -7,14 +7,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::BytesMut;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
 use super::catch_up::Scanned;
 use super::commit::{Commit, Item};
 use super::feed::{Feed, WindowAnswer};
-use super::link::{Link, Next};
+use super::link::{Link, Next, Node};
 use super::publisher::StatePoint;
+use super::run::{self, Run, RunBounds};
 use super::session::Waiter;
 use super::topic::Topic;
 use headwater_types::{LogIndex, Revision};
@@ -161,6 +163,42 @@ impl<T: Topic> Subscription<T> {
                     return Err(reason);
                 }
             }
+        }
+    }
+
+    /// The next commits in one piece, encoded for `purpose`, if other readers read them as well:
+    /// see [`Run`]. `None`: read them one by one. A purpose's number is never used for another
+    /// encoding, and `encode` appends the changes of a commit in it. `from` is the first wanted
+    /// revision; nothing is yielded if the next commit is before it.
+    pub fn try_next_run(
+        &mut self,
+        purpose: u64,
+        from: Revision,
+        bounds: &RunBounds,
+        encode: impl FnMut(&Item<T>, &mut BytesMut),
+    ) -> Option<Arc<Run<T>>> {
+        let first = self.next_live().filter(|_| self.waiter.closed().is_none())?;
+        let is_wanted = first.item.commit().revision().is_some_and(|revision| revision >= from);
+        if !is_wanted || first.item.index() <= self.position {
+            return None;
+        }
+        let run = run::from(&first, purpose, bounds, encode)?;
+        self.position = run.last;
+        self.source = CommitSource::Live(Arc::clone(&run.after));
+        Some(run)
+    }
+
+    /// Whether a run begins with the next commit. A reader that reads commits one by one stops
+    /// here, and goes on with [`Self::try_next_run`].
+    pub fn is_at_run(&self) -> bool {
+        self.next_live().is_some_and(|node| node.run.is_made())
+    }
+
+    /// The next node of the live list. `None` for a reader that is behind the list, and at its end.
+    fn next_live(&self) -> Option<Arc<Node<T>>> {
+        match &self.source {
+            CommitSource::Live(link) if self.queue.is_empty() => link.next_node(),
+            CommitSource::Live(_) | CommitSource::Behind | CommitSource::Scanning(_) => None,
         }
     }
 

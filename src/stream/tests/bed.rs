@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
@@ -175,7 +175,37 @@ pub(super) struct Reader {
     pub(super) seen: Vec<Seen>,
 }
 
+/// Bounds of the runs that [`Reader::read_runs`] reads.
+pub(super) const RUNS: RunBounds = RunBounds { commits_min: 2, commits_max: 4, bytes_max: 1 << 20 };
+
+/// Appends the index and the keys of an item, so that [`decoded`] reads them.
+fn encode(item: &Item<Kv>, to: &mut BytesMut) {
+    let (index, keys) = seen(item);
+    to.put_slice(format!("{index}:{};", keys.join(",")).as_bytes());
+}
+
+fn decoded(run: &Run<Kv>) -> Vec<Seen> {
+    let text = String::from_utf8(run.bytes().to_vec()).unwrap();
+    let commits = text.split_terminator(';').map(|commit| commit.split_once(':').unwrap());
+    commits.map(|(index, keys)| (index.parse().unwrap(), keys.split(',').map(str::to_owned).collect())).collect()
+}
+
 impl Reader {
+    /// Reads at most `limit` runs; returns them.
+    pub(super) fn read_runs(&mut self, limit: usize) -> Vec<Arc<Run<Kv>>> {
+        let mut runs = Vec::new();
+        while runs.len() < limit
+            && let Some(run) = self.subscription.try_next_run(0, Revision(0), &RUNS, encode)
+        {
+            let commits = decoded(&run);
+            assert_eq!(commits.iter().map(|(_, keys)| keys.len()).sum::<usize>(), run.events());
+            assert_eq!(commits.last().map(|(index, _)| *index as i64), run.revision().map(Revision::get));
+            self.seen.extend(commits);
+            runs.push(run);
+        }
+        runs
+    }
+
     /// Reads the available commits, at most `limit`, if the session was raised.
     pub(super) fn read(&mut self, limit: usize) -> Result<(), CloseReason> {
         let raised = self.session.take_raised();

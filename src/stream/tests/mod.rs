@@ -5,4 +5,5 @@ mod crowd;
 mod hand_off;
 mod lag;
 mod property;
+mod runs;
 mod snapshots;

@@ -13,6 +13,7 @@ enum Act {
     Install,
     Subscribe { subject: usize, start: Option<u64> },
     Read { reader: usize, limit: usize },
+    ReadRuns { reader: usize, limit: usize },
     Leave(usize),
     Tasks,
 }
@@ -30,6 +31,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Install),
         2 => (0..5usize, proptest::option::of(0..30u64)).prop_map(|(subject, start)| Act::Subscribe { subject, start }),
         6 => (0..8usize, 1..5usize).prop_map(|(reader, limit)| Act::Read { reader, limit }),
+        4 => (0..8usize, 1..3usize).prop_map(|(reader, limit)| Act::ReadRuns { reader, limit }),
         1 => (0..8usize).prop_map(Act::Leave),
         2 => Just(Act::Tasks),
     ]
@@ -71,6 +73,11 @@ proptest! {
                 Act::Read { reader, limit } => {
                     if let Some((reader, _)) = readers.get_mut(reader) {
                         reader.read(limit).unwrap();
+                    }
+                }
+                Act::ReadRuns { reader, limit } => {
+                    if let Some((reader, _)) = readers.get_mut(reader) {
+                        reader.read_runs(limit);
                     }
                 }
                 Act::Leave(at) => {

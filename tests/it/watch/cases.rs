@@ -65,6 +65,7 @@ pub async fn run_all(member: &Member<'_>) {
     pairs_before_are_exact(member).await;
     filters_drop_events(member).await;
     many_watchers_share_a_stream(member).await;
+    watchers_that_are_behind_together_miss_nothing(member).await;
     ids_are_per_stream(member).await;
     what_cannot_be_watched_is_refused(member).await;
     a_cancelled_watcher_is_silent(member).await;
@@ -217,6 +218,62 @@ async fn many_watchers_share_a_stream(member: &Member<'_>) {
     found.sort_unstable();
     wanted.sort_unstable();
     assert_eq!(found, wanted);
+}
+
+/// Watchers of one key that are behind read encoded runs of revisions together; one that asks for
+/// pairs before reads each by itself. Writes at once make all of them lag.
+async fn watchers_that_are_behind_together_miss_nothing(member: &Member<'_>) {
+    const WRITERS: usize = 64;
+    const ROUNDS: usize = 6;
+    let (mut alone, mut together) = (member.stream().await, member.stream().await);
+    let mut later = member.stream().await;
+    alone.create(pb::WatchCreateRequest { prev_kv: true, ..key("crowd") }).await;
+    for _ in 0..8 {
+        together.create(key("crowd")).await;
+    }
+    for round in 0..ROUNDS {
+        if round == ROUNDS / 2 {
+            later.create(key("crowd")).await;
+        }
+        let writes = (0..WRITERS).map(|writer| {
+            let mut kv = member.cluster.kv(member.index);
+            async move {
+                let value = format!("{round}/{writer}");
+                if writer % 8 == 7 {
+                    let request = pb::DeleteRangeRequest { key: "crowd".into(), ..Default::default() };
+                    return kv.delete_range(request).await.map(drop);
+                }
+                kv.put(put("crowd", &value)).await.map(drop)
+            }
+        });
+        for written in futures::future::join_all(writes).await {
+            written.unwrap();
+        }
+    }
+    member.put("crowd", "last").await;
+    let wanted = until_last(&mut alone).await;
+    let puts = wanted.iter().filter(|event| event.starts_with('+')).count();
+    assert_eq!(puts, ROUNDS * WRITERS * 7 / 8 + 1);
+    let mut found = vec![Vec::new(); 8];
+    while found.iter().any(|events| events.len() < wanted.len()) {
+        let response = together.next().await;
+        let (events, last) = (show(&response.events), response.events.last().unwrap().kv.as_ref().unwrap());
+        assert_eq!(response.header.unwrap().revision, last.mod_revision);
+        found[response.watch_id as usize].extend(events);
+    }
+    assert!(found.iter().all(|events| *events == wanted));
+    let later = until_last(&mut later).await;
+    assert!(later.len() > WRITERS && wanted.ends_with(&later));
+}
+
+/// The events of the only watcher of a stream, without the pairs before, up to the put of `last`.
+async fn until_last(stream: &mut Stream) -> Vec<String> {
+    let mut events: Vec<String> = Vec::new();
+    while events.last().is_none_or(|event| !event.starts_with("+crowd=last@")) {
+        let read = show(&stream.next().await.events);
+        events.extend(read.iter().map(|event| event.split('<').next().unwrap().to_owned()));
+    }
+    events
 }
 
 async fn ids_are_per_stream(member: &Member<'_>) {

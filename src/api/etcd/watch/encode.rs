@@ -1,6 +1,6 @@
 //! Responses of the watch service as frames.
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use smallvec::{SmallVec, smallvec};
 
@@ -26,6 +26,11 @@ pub(super) fn event(item: &Item<Kv>, position: usize, prev_kv: bool) -> Bytes {
     } else {
         commit.encoded(position, Encoding::Etcd, || field(EVENTS, &message(event, None))).clone()
     }
+}
+
+/// Appends the changes of `item`, each as [`event`] encodes it without `prev_kv`.
+pub(super) fn append(item: &Item<Kv>, to: &mut BytesMut) {
+    item.positions().for_each(|position| to.put_slice(&event(item, position, false)));
 }
 
 fn message(event: &KvEvent, prev: Option<&KeyValue>) -> mvccpb::Event {

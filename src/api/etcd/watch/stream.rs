@@ -307,8 +307,8 @@ impl WatchStream {
         if !batch.events.is_empty() {
             watcher.is_idle = false;
             let may_split = watcher.options.fragment;
-            out.events_sent(batch.events.len());
-            out.events_pending(batch.events.len());
+            out.events_sent(batch.count);
+            out.events_pending(batch.count);
             let head = pb::WatchResponse { watch_id: id, ..self.head(batch.revision) };
             let bytes_max = self.options.message_bytes_max();
             let frames = encode::responses(head, batch.events, may_split, bytes_max);

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::encode;
 use headwater_api_shared::frames::EncodedFields;
-use headwater_node::{CloseReason, Item, KeyWatch, Kv, Node, NodeError};
+use headwater_node::{CloseReason, Encoding, Item, KeyWatch, Kv, Node, NodeError, RunBounds};
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
 use headwater_types::limits::ANSWER_CHUNK_BYTES_MAX;
 use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};
@@ -19,6 +19,9 @@ const BATCH_REVISIONS_MAX: usize = 1000;
 /// feed counts a change more than twice as large as it is when encoded, so the answer has less than
 /// [`ANSWER_CHUNK_BYTES_MAX`] bytes: a longer one would be copied for its connection, part by part.
 const BATCH_BYTES_MAX: usize = ANSWER_CHUNK_BYTES_MAX;
+
+/// Revisions that a watch reads in one piece if others read them as well.
+const RUN: RunBounds = RunBounds { commits_min: 8, commits_max: BATCH_REVISIONS_MAX, bytes_max: BATCH_BYTES_MAX };
 
 /// Cancel reason of a watch of an empty range (spec: etcd §2.1).
 pub(super) const RANGE_IS_EMPTY: &str = "mvcc: watcher range is empty";
@@ -66,6 +69,12 @@ impl WatchOptions {
         })
     }
 
+    /// Whether the watch sends what every other watch of its range sends, in answers that are never
+    /// split: it can share encoded runs of revisions.
+    fn shares_runs(&self) -> bool {
+        !(self.prev_kv || self.fragment || self.no_put || self.no_delete)
+    }
+
     fn wants(&self, kind: ChangeKind) -> bool {
         match kind {
             ChangeKind::Put => !self.no_put,
@@ -88,8 +97,11 @@ pub(super) struct Watcher {
 
 /// The result of one read of a watcher.
 pub(super) struct Batch {
-    /// The encoded events; empty if there are none or all were filtered out.
+    /// The encoded events, in one piece or in several; empty if there are none or all were filtered
+    /// out.
     pub(super) events: EncodedFields,
+    /// Number of events.
+    pub(super) count: usize,
     /// The revision for the header: that of the last change that was read, also if it was filtered
     /// out; 0 if none was read. While the watcher catches up, that of the store.
     pub(super) revision: Revision,
@@ -130,8 +142,18 @@ impl Watcher {
     pub(super) async fn read(&mut self, node: &Node, through: LogIndex) -> Result<Batch, NodeError> {
         let mut items: SmallVec<[Item<Kv>; 4]> = SmallVec::new();
         let (mut bytes, mut more, mut ended) = (0, false, None);
+        let may_share = self.options.shares_runs() && through == LogIndex(u64::MAX);
+        if may_share && let Some(run) = self.watch.try_next_run(Encoding::Etcd, &RUN, encode::append) {
+            let (events, count) = (smallvec![run.bytes().clone()], run.events());
+            let revision = run.revision().unwrap_or_default();
+            return Ok(Batch { events, count, revision, more: true, ended: None });
+        }
         let catching_up = self.is_lagging();
         loop {
+            if may_share && !items.is_empty() && self.watch.is_at_run() {
+                more = true;
+                break;
+            }
             match self.next_through(through) {
                 Ok(Some(item)) => {
                     bytes += item.commit().bytes();
@@ -174,7 +196,8 @@ impl Watcher {
         }
         let last = items.last().and_then(|item| item.commit().revision()).unwrap_or_default();
         let revision = if catching_up { last.max(node.follow().published().revision) } else { last };
-        Ok(Batch { events, revision, more, ended })
+        let count = events.len();
+        Ok(Batch { events, count, revision, more, ended })
     }
 }
 
