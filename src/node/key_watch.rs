@@ -110,7 +110,7 @@ impl KeyWatch {
         }
     }
 
-    /// The next revisions in one piece, encoded as `encoding`, if other watches of the same interval
+    /// The next revisions in one piece, encoded as `encoding`, if other watches of the same range
     /// read them as well. `None`: read them one by one. `encode` appends the changes of a revision
     /// in that encoding.
     pub fn try_next_run(

@@ -3,9 +3,9 @@
 //!
 //! Readers of one subject that are behind read the same commits, each for itself. The second of
 //! them that begins at a node makes a run of the commits from there on; all later ones take it as a
-//! whole. They go on behind it, and so meet at the next one. A single reader makes none. Invariants:
-//! a run has the changes that a reader of its commits would have got one by one; it belongs to its
-//! first node and goes with it, so that a stalled reader pins none.
+//! whole. They go on behind it, and so meet at the next one. A single reader makes none.
+//! Invariants: a run has the changes that a reader of its commits would have got one by one; it
+//! belongs to its first node and goes with it, so that a stalled reader pins none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
