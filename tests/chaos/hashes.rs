@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures::future::join_all;
-use headwater_proto::pb::etcdserverpb::{HashKvRequest, HashRequest};
+use headwater_proto::pb::etcdserverpb::{HashKvRequest, HashRequest, StatusRequest};
 
 use crate::client::{INDEX, with_deadline};
 use crate::retry_budget::{RetryBudget, retry, within};
@@ -38,6 +38,14 @@ pub(crate) async fn keys(node: &Node, revision: i64) -> anyhow::Result<(u32, i64
     let asked = within(CLUSTER_TIMEOUT, client.hash_kv(HashKvRequest { revision })).await;
     let hash = asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?.into_inner();
     Ok((hash.hash, hash.compact_revision))
+}
+
+/// The newest revision that a node has applied.
+pub(crate) async fn revision(node: &Node) -> anyhow::Result<i64> {
+    let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
+    let asked = within(CLUSTER_TIMEOUT, client.status(StatusRequest {})).await;
+    let answer = asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?.into_inner();
+    Ok(answer.header.context("a status without a header")?.revision)
 }
 
 /// Checks that every member has the same hash of all replicated state: leases, services and
