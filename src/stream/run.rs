@@ -5,7 +5,7 @@
 //! them that begins at a node makes a run of the commits from there on; all later ones take it as a
 //! whole. They go on behind it, and so meet at the next one. A single reader makes none.
 //! Invariants: a run has the changes that a reader of its commits would have got one by one; it
-//! belongs to its first node and goes with it, so that a stalled reader pins none.
+//! belongs to its first node and goes with it, so that no position in a list pins one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
