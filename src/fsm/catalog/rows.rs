@@ -8,26 +8,31 @@ use bytes::Bytes;
 
 use headwater_storage::StorageError;
 use headwater_storage::state::{CatalogReader, CatalogRow, StoredRow, WriteTxn};
-use headwater_types::LogIndex;
 
 /// A row that the command has written or removed.
 pub(super) struct Touched<R> {
     /// The row before the command, if it was stored.
     pub(super) before: Option<StoredRow<R>>,
-    /// The row after the command; `None` if it is removed. Its log indexes are those of `before`
-    /// until it is written.
+    /// The row after the command; `None` if it is removed. Its log indexes are those that the
+    /// command carries: later operations of the command compare them.
     pub(super) after: Option<Arc<R>>,
     /// Number of the operation of a commit that touched the row last; 0 in other commands.
     pub(super) by: u32,
 }
 
 impl<R: CatalogRow> Touched<R> {
-    /// Whether the row differs from the stored one.
-    pub(super) fn is_change(&self) -> bool {
-        match (&self.before, &self.after) {
+    /// Whether the row differs from the stored one in more than its log indexes. Gives it those of
+    /// the stored one, so that the comparison needs no copy: call it after all operations.
+    fn settle(&mut self) -> bool {
+        match (&self.before, &mut self.after) {
             (None, None) => false,
-            // They have the same log indexes: see [`Rows::set`].
-            (Some(before), Some(after)) => before.row != *after,
+            (Some(before), Some(after)) => {
+                if after.stamps() != before.row.stamps() {
+                    let (created, modified) = Arc::make_mut(after).indexes();
+                    (*created, *modified) = before.row.stamps();
+                }
+                before.row != *after
+            }
             (Some(_), None) | (None, Some(_)) => true,
         }
     }
@@ -57,21 +62,14 @@ impl<R: CatalogRow> Rows<R> {
 
     /// Stages a row, or with `None` its removal.
     pub(super) fn set(&mut self, txn: &WriteTxn<'_>, key: Bytes, row: Option<R>) -> Result<(), StorageError> {
-        let by = self.operation;
-        let touched = match self.touched.entry(key) {
-            Entry::Occupied(touched) => touched.into_mut(),
+        let (after, by) = (row.map(Arc::new), self.operation);
+        match self.touched.entry(key) {
+            Entry::Occupied(mut entry) => (entry.get_mut().after, entry.get_mut().by) = (after, by),
             Entry::Vacant(entry) => {
                 let before = txn.row::<R>(entry.key())?;
-                entry.insert(Touched { before, after: None, by })
+                entry.insert(Touched { before, after, by });
             }
-        };
-        let stamps = touched.before.as_ref().map_or((LogIndex::ZERO, LogIndex::ZERO), |stored| stored.row.stamps());
-        let after = row.map(|mut row| {
-            let (created, modified) = row.indexes();
-            (*created, *modified) = stamps;
-            Arc::new(row)
-        });
-        (touched.after, touched.by) = (after, by);
+        }
         Ok(())
     }
 
@@ -98,6 +96,8 @@ impl<R: CatalogRow> Rows<R> {
 
     /// The rows that change, by key.
     pub(super) fn into_changes(self) -> BTreeMap<Bytes, Touched<R>> {
-        self.touched.into_iter().filter(|(_, touched)| touched.is_change()).collect()
+        let mut touched = self.touched;
+        touched.retain(|_, touched| touched.settle());
+        touched
     }
 }

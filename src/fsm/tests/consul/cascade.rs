@@ -283,3 +283,21 @@ fn a_session_that_ends_lets_go_of_what_its_transaction_took_and_of_nothing_else(
     assert_eq!(entries, wanted);
     assert_eq!(bed.consul_entry("held").unwrap().modified, at);
 }
+
+#[test]
+fn operations_compare_the_index_that_an_earlier_one_carried() {
+    let at = |modified| TxnRow::Node(Box::new(CatalogNode { modified: LogIndex(modified), ..node() }));
+    let stale = |op| Outcome::Consul(ConsulOutcome::TxnFailed(vec![TxnFault { op, reason: TxnFaultReason::Stale }]));
+    let mut bed = TestBed::with([register(vec![])]);
+    let set = || row(CatalogVerb::Set, at(0));
+    let outcome = bed.apply(txn_of(vec![set(), row(CatalogVerb::Cas, at(1))]));
+    assert_eq!(outcome, stale(1), "an operation of the same transaction wrote it");
+    let outcome = bed.apply(txn_of(vec![set(), row(CatalogVerb::DeleteCas, at(1))]));
+    assert_eq!(outcome, stale(1));
+    bed.accept(txn_of(vec![set(), row(CatalogVerb::Get, at(0))]));
+    let stored = bed.store.current().view().unwrap().node("n").unwrap().value.unwrap();
+    assert_eq!((stored.created, stored.modified), (LogIndex(1), LogIndex(1)), "nothing but the index differed");
+    let outcome = bed.apply(txn_of(vec![set(), row(CatalogVerb::DeleteCas, at(0))]));
+    assert!(matches!(outcome, Outcome::Consul(ConsulOutcome::Txn(_))), "{outcome:?}");
+    assert!(bed.store.current().view().unwrap().node("n").unwrap().value.is_none());
+}
