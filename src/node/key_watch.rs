@@ -126,8 +126,8 @@ impl KeyWatch {
         Some(run)
     }
 
-    /// Whether [`Self::try_next_run`] would yield a run that is made already. A reader that reads
-    /// one by one stops there.
+    /// Whether a run begins with the next commit. A reader that reads one by one stops there, and
+    /// asks [`Self::try_next_run`], which may still yield none.
     pub fn is_at_run(&self) -> bool {
         self.subscription.is_at_run()
     }

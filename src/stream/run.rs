@@ -1,9 +1,10 @@
-//! Runs: the encoded changes of consecutive commits of one list, in one piece for all readers that
-//! are behind.
+//! Runs: the encoded changes of consecutive commits of one live list, in one piece for all readers
+//! that have not read them.
 //!
-//! Readers of one subject that are behind read the same commits, each for itself. The second of
+//! Readers of one subject with unread commits read the same ones, each for itself. The second of
 //! them that begins at a node makes a run of the commits from there on; all later ones take it as a
-//! whole. They go on behind it, and so meet at the next one. A single reader makes none.
+//! whole. They go on after it, and so meet at the next one. A single reader makes none, and a
+//! lagging one takes none: it reads history.
 //! Invariants: a run has the changes that a reader of its commits would have got one by one; it
 //! belongs to its first node and goes with it, so that no position in a list pins one.
 
@@ -57,7 +58,7 @@ impl<T: Topic> Run<T> {
 
 /// The run that begins at a node, once it is made.
 pub(super) struct RunSlot<T: Topic> {
-    /// Whether a reader that was behind has begun here.
+    /// Whether a reader with enough unread commits has begun here.
     has_been_read: AtomicBool,
     run: OnceLock<Arc<Run<T>>>,
 }
@@ -78,27 +79,25 @@ impl<T: Topic> RunSlot<T> {
     }
 }
 
-/// The run from `first` on, for a reader that begins there. `None` for the first such reader, if
-/// the list ends before a run is long enough, and if a run for another purpose is there. `encode`
-/// appends the changes of a commit.
+/// The run from `first` on, for a reader that begins there, and whether this call made it. `None`
+/// for the first such reader, if the list ends before a run is long enough, and if a run for
+/// another purpose is there. `encode` appends the changes of a commit.
 pub(super) fn from<T: Topic>(
     first: &Arc<Node<T>>,
     purpose: u64,
     bounds: &RunBounds,
     mut encode: impl FnMut(&Item<T>, &mut BytesMut),
-) -> Option<Arc<Run<T>>> {
+) -> Option<(Arc<Run<T>>, bool)> {
     if first.run.is_made() {
-        return first.run.get(purpose);
+        return Some((first.run.get(purpose)?, false));
     }
-    // Most readers have read everything: for them this allocates nothing.
-    if !is_followed_by(first, bounds.commits_min - 1) {
+    // Most readers have read everything, and a single one makes no run: for them this allocates
+    // nothing.
+    if !is_followed_by(first, bounds.commits_min - 1) || !first.run.has_been_read.swap(true, Ordering::Relaxed) {
         return None;
     }
     let nodes = nodes_from(first, bounds);
     let last = nodes.last().filter(|_| nodes.len() >= bounds.commits_min)?;
-    if !first.run.has_been_read.swap(true, Ordering::Relaxed) {
-        return None;
-    }
     let (mut bytes, mut events) = (BytesMut::new(), 0);
     for node in &nodes {
         encode(&node.item, &mut bytes);
@@ -109,12 +108,14 @@ pub(super) fn from<T: Topic>(
         is_new = true;
         let (index, revision) = (last.item.index(), last.item.commit().revision());
         let after = Arc::clone(&last.after);
-        Arc::new(Run { purpose, bytes: bytes.freeze(), events, last: index, revision, after })
+        // A copy of its exact size: the buffer has grown by doubling.
+        let bytes = Bytes::copy_from_slice(&bytes);
+        Arc::new(Run { purpose, bytes, events, last: index, revision, after })
     });
     if is_new {
         first.item.commit().add_bytes(run.bytes.len() + size_of::<Run<T>>());
     }
-    first.run.get(purpose)
+    Some((first.run.get(purpose)?, is_new))
 }
 
 /// Whether at least so many nodes follow `first`.

@@ -182,19 +182,22 @@ impl<T: Topic> Subscription<T> {
         if !is_wanted || first.item.index() <= self.position {
             return None;
         }
-        let run = run::from(&first, purpose, bounds, encode)?;
+        let (run, is_new) = run::from(&first, purpose, bounds, encode)?;
         self.position = run.last;
         self.source = CommitSource::Live(Arc::clone(&run.after));
+        if is_new {
+            self.feed.evict_excess();
+        }
         Some(run)
     }
 
-    /// Whether a run begins with the next commit. A reader that reads commits one by one stops
-    /// here, and goes on with [`Self::try_next_run`].
+    /// Whether a run begins with the next commit, of whatever purpose. A reader that reads commits
+    /// one by one stops here, and asks [`Self::try_next_run`], which may still yield none.
     pub fn is_at_run(&self) -> bool {
         self.next_live().is_some_and(|node| node.run.is_made())
     }
 
-    /// The next node of the live list. `None` for a reader that is behind the list, and at its end.
+    /// The next node of the live list. `None` for a lagging reader, and at the end of the list.
     fn next_live(&self) -> Option<Arc<Node<T>>> {
         match &self.source {
             CommitSource::Live(link) if self.queue.is_empty() => link.next_node(),

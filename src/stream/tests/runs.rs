@@ -18,7 +18,7 @@ fn the_second_reader_makes_a_run_and_the_others_take_it() {
     assert!(readers[0].read_runs(9).is_empty(), "nobody else may read it");
     let made = readers[1].read_runs(9);
     assert_eq!(made.iter().map(|run| run.events()).collect::<Vec<_>>(), [7], "as many commits as a run has at most");
-    // The rest is a run for whoever comes second.
+    // The second reader at the next commit makes a run of the rest.
     let taken = readers[2].read_runs(9);
     assert!(Arc::ptr_eq(&made[0], &taken[0]));
     assert_eq!(taken.iter().map(|run| run.events()).collect::<Vec<_>>(), [7, 6]);
@@ -87,4 +87,23 @@ fn runs_count_against_the_window_and_go_with_it() {
     assert!(readers[3].read_runs(1).is_empty());
     readers[3].drain(&mut bed).unwrap();
     assert_eq!(readers[3].seen, bed.wanted(&one("k"), LogIndex(0)));
+}
+
+#[test]
+fn runs_stay_within_the_bound_though_nothing_is_written_any_more() {
+    let bytes_max = 60_000;
+    let mut bed = Bed::new(FeedOptions { window_bytes_max: bytes_max, ..options(100, 10) });
+    let key: &'static str = "k".repeat(500).leak();
+    let ranges: Vec<_> = (1..=20).map(|length| prefix(&key[..length])).collect();
+    let mut readers: Vec<_> = ranges.iter().chain(&ranges).map(|range| bed.subscribe(range, Start::Now)).collect();
+    for _ in 0..8 {
+        bed.put(&[key]);
+    }
+    assert!(bed.feed.stats().window_bytes < bytes_max as u64 / 2, "{:?}", bed.feed.stats());
+    let made: usize = readers.iter_mut().map(|reader| reader.read_runs(9).len()).sum();
+    assert!(made > 1 && bed.feed.stats().window_bytes <= bytes_max as u64, "{made} {:?}", bed.feed.stats());
+    for mut reader in readers {
+        reader.drain(&mut bed).unwrap();
+        assert_eq!(reader.seen, bed.wanted(&ranges[0], LogIndex(0)));
+    }
 }

@@ -65,7 +65,7 @@ pub async fn run_all(member: &Member<'_>) {
     pairs_before_are_exact(member).await;
     filters_drop_events(member).await;
     many_watchers_share_a_stream(member).await;
-    watchers_that_are_behind_together_miss_nothing(member).await;
+    watchers_with_unread_revisions_miss_nothing(member).await;
     ids_are_per_stream(member).await;
     what_cannot_be_watched_is_refused(member).await;
     a_cancelled_watcher_is_silent(member).await;
@@ -220,9 +220,9 @@ async fn many_watchers_share_a_stream(member: &Member<'_>) {
     assert_eq!(found, wanted);
 }
 
-/// Watchers of one key that are behind read encoded runs of revisions together; one that asks for
-/// pairs before reads each by itself. Writes at once make all of them lag.
-async fn watchers_that_are_behind_together_miss_nothing(member: &Member<'_>) {
+/// Watchers of one key with many unread revisions take encoded runs of them. Those that ask for
+/// pairs before, filters or fragments read each revision by itself.
+async fn watchers_with_unread_revisions_miss_nothing(member: &Member<'_>) {
     const WRITERS: usize = 64;
     const ROUNDS: usize = 6;
     let (mut alone, mut together) = (member.stream().await, member.stream().await);
@@ -231,6 +231,16 @@ async fn watchers_that_are_behind_together_miss_nothing(member: &Member<'_>) {
     for _ in 0..8 {
         together.create(key("crowd")).await;
     }
+    let mut filtered = Vec::new();
+    for (sign, filter) in [('-', FilterType::Noput), ('+', FilterType::Nodelete)] {
+        let mut stream = member.stream().await;
+        for _ in 0..3 {
+            stream.create(pb::WatchCreateRequest { filters: vec![filter as i32], ..key("crowd") }).await;
+        }
+        filtered.push((sign, stream));
+    }
+    let mut fragmented = member.stream().await;
+    fragmented.create(pb::WatchCreateRequest { fragment: true, ..key("crowd") }).await;
     for round in 0..ROUNDS {
         if round == ROUNDS / 2 {
             later.create(key("crowd")).await;
@@ -264,6 +274,16 @@ async fn watchers_that_are_behind_together_miss_nothing(member: &Member<'_>) {
     assert!(found.iter().all(|events| *events == wanted));
     let later = until_last(&mut later).await;
     assert!(later.len() > WRITERS && wanted.ends_with(&later));
+    assert_eq!(until_last(&mut fragmented).await, wanted);
+    for (sign, mut stream) in filtered {
+        let wanted: Vec<&String> = wanted.iter().filter(|event| event.starts_with(sign)).collect();
+        let mut found = vec![Vec::new(); 3];
+        while found.iter().any(|events| events.len() < wanted.len()) {
+            let response = stream.next().await;
+            found[response.watch_id as usize].extend(show(&response.events));
+        }
+        assert!(found.iter().all(|events| events.iter().eq(wanted.iter().copied())), "{sign}");
+    }
 }
 
 /// The events of the only watcher of a stream, without the pairs before, up to the put of `last`.

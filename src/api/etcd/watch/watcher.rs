@@ -251,4 +251,16 @@ mod tests {
         assert_eq!(wants(&[FilterType::Nodelete]), [true, false, false]);
         assert_eq!(wants(&[FilterType::Noput, FilterType::Nodelete]), [false, false, false]);
     }
+
+    #[test]
+    fn only_watches_that_send_everything_in_whole_answers_share_runs() {
+        let shares = |request| WatchOptions::read(request).unwrap().shares_runs();
+        let plain = || request("a", "b");
+        assert!(shares(WatchCreateRequest { start_revision: 3, watch_id: 7, progress_notify: true, ..plain() }));
+        assert!(!shares(WatchCreateRequest { prev_kv: true, ..plain() }));
+        assert!(!shares(WatchCreateRequest { fragment: true, ..plain() }));
+        for filter in [FilterType::Noput, FilterType::Nodelete] {
+            assert!(!shares(WatchCreateRequest { filters: vec![filter as i32], ..plain() }));
+        }
+    }
 }
