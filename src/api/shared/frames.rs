@@ -13,6 +13,8 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstDecoder;
 
+use headwater_proto::pb::small_decoder;
+
 /// An encoded message: a head that belongs to this frame, then tails whose bytes other frames may
 /// share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +87,7 @@ impl<M: Message + Default + Send + 'static> Codec for FrameCodec<M> {
     }
 
     fn decoder(&mut self) -> ProstDecoder<M> {
-        ProstDecoder::default()
+        small_decoder()
     }
 }
 

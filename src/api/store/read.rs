@@ -16,6 +16,7 @@ use headwater_api_shared::entity_data::{PackedData, encode_bytes, length_delimit
 use headwater_api_shared::target::push_path;
 use headwater_node::{StoreEntity, StorePage, StoreRead};
 use headwater_proto::pb::headwater_v1 as pb;
+use headwater_proto::pb::small_decoder;
 
 /// Number of the field `ReadResponse.entities`.
 const ENTITIES: u32 = 4;
@@ -95,7 +96,7 @@ impl Codec for ReadCodec {
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstDecoder::default()
+        small_decoder()
     }
 }
 

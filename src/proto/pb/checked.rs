@@ -28,6 +28,8 @@ use tonic::{Code, Status};
 
 /// Length of the head before each message, bytes.
 const HEAD_BYTES: usize = 16;
+/// Most memory that an encoder keeps between messages, bytes.
+const SCRATCH_KEPT_MAX: usize = 256 << 10;
 
 /// Random id of a call, shared by encoder and decoder; unset on the answering side until its first
 /// message.
@@ -64,7 +66,7 @@ where
         if !self.is_answering {
             self.call.get_or_init(rand::random);
         }
-        CheckedEncoder { call: Arc::clone(&self.call), sent: 0, message: PhantomData }
+        CheckedEncoder { call: Arc::clone(&self.call), sent: 0, scratch: Vec::new(), message: PhantomData }
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -78,6 +80,8 @@ where
 pub(crate) struct CheckedEncoder<T> {
     call: Call,
     sent: u32,
+    /// Memory for the encoded message: its checksum goes before it.
+    scratch: Vec<u8>,
     message: PhantomData<T>,
 }
 
@@ -86,13 +90,19 @@ impl<T: Message + Name> Encoder for CheckedEncoder<T> {
     type Error = Status;
 
     fn encode(&mut self, item: T, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        let message = item.encode_to_vec();
+        let message = &mut self.scratch;
+        message.clear();
+        message.reserve(item.encoded_len());
+        item.encode_raw(message);
         let rest = rest_of_head(self.sent, *self.call.get_or_init(rand::random));
         self.sent = self.sent.wrapping_add(1);
         buffer.reserve(HEAD_BYTES + message.len());
-        buffer.put_u32_le(checksum::<T>(&rest, &message));
+        buffer.put_u32_le(checksum::<T>(&rest, message));
         buffer.put_slice(&rest);
-        buffer.put_slice(&message);
+        buffer.put_slice(message);
+        if message.capacity() > SCRATCH_KEPT_MAX {
+            *message = Vec::new();
+        }
         Ok(())
     }
 }
@@ -204,6 +214,17 @@ mod tests {
         assert_eq!(read::<pb::LogId>(answering(), stream).await.unwrap(), [index(5), index(6)]);
         let empty = framed(&body_of(0, 9, &pb::HelloRequest::default()));
         assert_eq!(read::<pb::HelloRequest>(answering(), empty).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_encoder_writes_large_and_small_messages_that_are_read_back() {
+        let message = |len: usize| pb::ProposeRequest { commands: vec![Bytes::from(vec![7; len])] };
+        let sent = [0, 2 * SCRATCH_KEPT_MAX, 3, 1000, 3, 0].map(message);
+        let encoder = Checked::<pb::ProposeRequest, pb::ProposeRequest>::default().encoder();
+        let source = tokio_stream::iter(sent.clone().map(Ok));
+        let body = tonic::codec::EncodeBody::new_client(encoder, source, None, None);
+        let bytes = body.collect().await.unwrap().to_bytes();
+        assert_eq!(read(answering::<pb::ProposeRequest>(), bytes.to_vec()).await.unwrap(), sent);
     }
 
     #[test]

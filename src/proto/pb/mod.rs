@@ -106,7 +106,7 @@ pub use headwater::v1 as headwater_v1;
 pub use headwater::{internal, peer};
 
 pub use json::struct_to_json;
-pub use sized::{SizedCodec, SizedEncoder};
+pub use sized::{SizedCodec, SizedEncoder, small_decoder};
 
 /// The encoded `FileDescriptorSet` of every public proto, for gRPC reflection. Internal records are
 /// not in it.
