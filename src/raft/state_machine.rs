@@ -38,6 +38,9 @@ const TXN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// affect results.
 const TXN_HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Most entries for which memory is kept between calls of `apply`, count.
+const PENDING_KEPT_MAX: usize = 1 << 10;
+
 /// openraft's handle to the state machine; there is exactly one, and it is the only writer of
 /// replicated state.
 pub struct StateMachine {
@@ -47,6 +50,8 @@ pub struct StateMachine {
     publisher: Arc<dyn Publisher>,
     snapshots: SnapshotDirs,
     shared: SharedApplyState,
+    /// Empty between calls of `apply`; keeps its memory.
+    pending: Vec<Pending>,
 }
 
 /// State that apply updates and the other parts of consensus read.
@@ -115,7 +120,7 @@ impl StateMachine {
         };
         read_members(&store, &shared.members)?;
         shared.lineage.learn(store.current().head().epoch);
-        Ok(Self { store, durable, applied, publisher, snapshots, shared })
+        Ok(Self { store, durable, applied, publisher, snapshots, shared, pending: Vec::new() })
     }
 
     fn apply_entry(
@@ -214,7 +219,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     where
         Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
     {
-        let mut pending = Vec::new();
+        let mut pending = std::mem::take(&mut self.pending);
         let db = self.store.current();
         let mut txn = self.store.begin(&db).map_err(io_error)?;
         let mut txn_bytes = 0;
@@ -237,6 +242,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             self.finish(txn, &mut pending)?;
             self.shared.bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
         }
+        pending.shrink_to(PENDING_KEPT_MAX);
+        self.pending = pending;
         Ok(())
     }
 

@@ -29,8 +29,7 @@ const WHAT: &str = "resource";
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
 /// The bytes of a resource as it is stored, and the resource. A version of zero is left out. Takes
-/// the resource, because its message is made of its parts, and the resource of them again: no text
-/// is copied.
+/// the resource and returns it unchanged: its texts are moved to the message and back, not copied.
 pub fn encode_resource(resource: Resource) -> (Bytes, Resource) {
     let message = pbresource::Resource::from(resource);
     (encode_message(FORMAT, &message), message.into())

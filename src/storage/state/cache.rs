@@ -3,10 +3,10 @@
 //!
 //! Owns the choice of cached versions. The version of a resource may come with its outline, which
 //! the next write needs. Invariant: an entry is the newest version of its key that is committed or
-//! about to be committed. The writer puts entries in *before* its commit becomes visible, and those
-//! of stored versions that it reads, because nobody else commits; a reader only puts the newest
-//! version while no commit is under way. So a reader may use an entry exactly
-//! if the entry is not newer than the reader's view: no newer version is visible to the view.
+//! about to be committed. The writer puts entries in *before* its commit becomes visible. It also
+//! adds stored versions that it reads: no other transaction commits meanwhile. A reader only puts
+//! the newest version while no commit is under way. So a reader may use an entry exactly if the
+//! entry is not newer than the reader's view: no newer version is visible to the view.
 
 use std::sync::Arc;
 
@@ -53,8 +53,8 @@ impl Weighter<CachedKey, CachedVersion> for ByBytes {
 #[derive(Clone)]
 pub(super) struct CachedVersion {
     pub(super) version: Version,
-    /// The outline of a resource. `None` for other tables, for tombstones, and if a read of a view
-    /// added the entry.
+    /// The outline of a resource. `None` for other tables, for tombstones, and if a look-up of a
+    /// version added the entry.
     pub(super) outline: Option<Arc<Outline>>,
 }
 

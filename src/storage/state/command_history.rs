@@ -11,8 +11,10 @@ use super::keys::{self, Table};
 use super::record::{HistoryHead, encode_history};
 use headwater_types::{ChangeKind, KeyValue, LogIndex};
 
-/// Most memory that is kept for the next command's records, bytes.
+/// Most memory that is kept for the next command's encoded records, bytes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Most records for whose positions memory is kept, count.
+const KEPT_RECORDS_MAX: usize = 1 << 14;
 
 /// The records, and memory that commands use again.
 #[derive(Default)]
@@ -62,5 +64,6 @@ impl CommandHistory {
         }
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.records.shrink_to(KEPT_RECORDS_MAX);
     }
 }

@@ -30,7 +30,7 @@ use super::options::{FAMILIES, HISTORY, INDEX, META, REVISIONS, Tuning, VERSIONS
 use super::ranges::RangeCache;
 use super::record::Version as KeyVersion;
 use super::registrations::Registrations;
-use super::txn::WriteTxn;
+use super::txn::{CommitSize, WriteTxn};
 use super::view::ReadView;
 use crate::StorageError;
 use crate::data_dir::VersionMark;
@@ -154,6 +154,7 @@ pub struct StateDb {
     pub(super) committing: Mutex<()>,
     durable: Mutex<Option<LogIndex>>,
     pub(super) writing: AtomicBool,
+    pub(super) last_commit: Mutex<CommitSize>,
     pub(super) reclaiming: Mutex<()>,
     /// Whether history is known to have no head with an author or a place of a previous version:
     /// none was written, or all were rewritten ([`StateDb::remove_authors`]). False if it is not
@@ -216,6 +217,7 @@ impl StateDb {
             committing: Mutex::new(()),
             durable: Mutex::new(head.applied.map(|(_, index)| index)),
             writing: AtomicBool::new(false),
+            last_commit: Mutex::default(),
             reclaiming: Mutex::new(()),
             has_plain_heads: AtomicBool::new(create),
             rises: AtomicU64::new(0),

@@ -54,6 +54,11 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
+    /// An empty overlay with memory for so many changes.
+    pub(super) fn with_capacity(changes: usize) -> Self {
+        Self { changes: Vec::with_capacity(changes), ..Self::default() }
+    }
+
     pub(super) fn push(
         &mut self,
         version: Version,

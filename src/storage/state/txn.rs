@@ -45,6 +45,11 @@ use headwater_types::{
     LeaseChange, LeaseId, LogIndex, MemberProgram, NodeId, Revision, StoreEpoch,
 };
 
+/// Most memory of the batch that a transaction begins with, bytes.
+const RESERVED_BYTES_MAX: usize = 1 << 20;
+/// Most changes for which a transaction begins with memory, count.
+const RESERVED_CHANGES_MAX: usize = 1 << 10;
+
 /// Result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
@@ -62,6 +67,21 @@ pub struct Committed {
     pub rights_changed: bool,
     /// Counts of operations, for metrics.
     pub operations: OpCounts,
+}
+
+/// Sizes of a commit. The next transaction begins with memory of these sizes: successive commits
+/// have similar ones.
+#[derive(Clone, Copy, Default)]
+pub(super) struct CommitSize {
+    batch_bytes: usize,
+    changes: usize,
+}
+
+impl CommitSize {
+    fn of(batch: &WriteBatch, overlay: &Overlay) -> Self {
+        let changes = overlay.changes.len();
+        Self { batch_bytes: batch.size_in_bytes().min(RESERVED_BYTES_MAX), changes: changes.min(RESERVED_CHANGES_MAX) }
+    }
 }
 
 /// The command that is being applied.
@@ -96,8 +116,8 @@ pub struct WriteTxn<'db> {
     pub(super) highest_version: headwater_types::Version,
     batch: WriteBatch,
     pub(super) overlay: Overlay,
-    /// Log index of each uncommitted revision, in order, from `base.revision` + 1 on.
-    revisions: Vec<LogIndex>,
+    /// Each uncommitted revision with its log index, in order, from `base.revision` + 1 on.
+    revisions: Vec<(Revision, LogIndex)>,
     /// Uncommitted entries of `index`; false is a removal.
     pub(super) index: PendingMap<Vec<u8>, bool>,
     pub(super) resources: PendingResources,
@@ -128,15 +148,16 @@ pub struct WriteTxn<'db> {
 impl<'db> WriteTxn<'db> {
     pub(super) fn new(db: &'db StateDb) -> Self {
         let head = db.head();
+        let last = *db.last_commit.lock();
         Self {
             db,
             families: db.families(),
             base: head,
             head,
             highest_version: head.version.version,
-            batch: WriteBatch::default(),
-            overlay: Overlay::default(),
-            revisions: Vec::new(),
+            batch: WriteBatch::with_capacity_bytes(last.batch_bytes),
+            overlay: Overlay::with_capacity(last.changes),
+            revisions: Vec::with_capacity(last.changes),
             index: PendingMap::default(),
             resources: PendingResources::default(),
             catalog: PendingCatalog::default(),
@@ -189,8 +210,8 @@ impl<'db> WriteTxn<'db> {
         self.command.as_mut().expect("invariant: a command was begun").authorship = authorship;
     }
 
-    /// Ends the command: adds its history to the batch if it has records, and the entry of its
-    /// revision if it made one.
+    /// Ends the command: adds its history to the batch if it has records, and notes the log index
+    /// of its revision if it made one.
     ///
     /// # Panics
     ///
@@ -199,10 +220,7 @@ impl<'db> WriteTxn<'db> {
         assert!(self.savepoint.is_none(), "invariant: a savepoint ends before its command");
         let command = self.command.take().expect("invariant: a command was begun");
         let revision = (self.head.revision != command.revision).then_some(self.head.revision);
-        if let Some(revision) = revision {
-            self.batch.put_cf(self.families.revisions, keys::revision(revision), command.index.get().to_be_bytes());
-            self.revisions.push(command.index);
-        }
+        self.revisions.extend(revision.map(|revision| (revision, command.index)));
         if command.count > 0 {
             let Command { index, count, unix_ms, authorship, previous, .. } = command;
             let head = HistoryHead { revision, count, unix_ms, authorship, previous };
@@ -215,6 +233,8 @@ impl<'db> WriteTxn<'db> {
     /// counts of the head and the keys attached to leases.
     pub fn put(&mut self, table: Table, kv: KeyValue, previous: Option<&Version>) {
         let value_len = u32::try_from(kv.value.len()).expect("invariant: requests are far smaller than 4 GiB");
+        // The key filter relies on it.
+        assert!(table != Table::Kv || kv.version <= 1 || previous.is_some(), "invariant: only a first version is new");
         let (key_len, lease_before) = (kv.key.len() as u64, previous.map_or(LeaseId::NONE, |version| version.lease));
         if table == Table::Kv {
             self.operations.puts += 1;
@@ -356,7 +376,8 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// Moves the KV revision to `revision`, which the current command made.
+    /// Moves the KV revision to `revision`, which the current command made: the next one after
+    /// [`revision_before`](Self::revision_before).
     pub fn set_revision(&mut self, revision: Revision) {
         debug_assert!(revision >= self.head.revision, "invariant: the revision never goes back");
         self.head.revision = revision;
@@ -512,6 +533,7 @@ impl<'db> WriteTxn<'db> {
         }
         self.stage();
         let batch = std::mem::take(&mut self.batch);
+        *db.last_commit.lock() = CommitSize::of(&batch, &self.overlay);
         headwater_fail_points::fail_point!(StateCommit);
         self.db.health.observe(self.db.db.write_opt(batch, &write_options()))?;
         *self.db.head.write() = self.head;
@@ -535,11 +557,14 @@ impl<'db> WriteTxn<'db> {
         Ok(Committed { head: self.head, events, leases, tokens, rights_changed, operations })
     }
 
-    /// Adds the deferred records to the batch: the versions, in key order because their insertion
-    /// is cheap then, the entries of `index`, and the records of `meta`. Also updates filter and
-    /// caches.
+    /// Adds the deferred records to the batch, family by family: the log indexes of revisions, the
+    /// versions in key order because their insertion is cheap then, the entries of `index`, and the
+    /// records of `meta`. Also updates filter and caches.
     fn stage(&mut self) {
         let Self { batch, overlay, families, db, .. } = self;
+        for (revision, index) in &self.revisions {
+            batch.put_cf(families.revisions, keys::revision(*revision), index.get().to_be_bytes());
+        }
         let (mut key, mut value) = (Vec::new(), Vec::new());
         db.ranges.forget(overlay.keys_of(Table::Kv), overlay.newest_of(Table::Kv));
         for (table, user_key, versions) in overlay.keys() {

@@ -134,7 +134,8 @@ impl StateReader for WriteTxn<'_> {
             let ahead = (revision.get() - self.base.revision.get() - 1) as usize;
             // The revision of the current command has no entry yet.
             let current = || self.command.as_ref().map(|command| command.index);
-            return Ok(self.revisions.get(ahead).copied().or_else(current).expect("invariant: checked by the caller"));
+            let known = self.revisions.get(ahead).map(|(_, index)| *index);
+            return Ok(known.or_else(current).expect("invariant: checked by the caller"));
         }
         let key = keys::revision(revision);
         decode_index(&key, self.db.db.get_pinned_cf(self.families.revisions, key)?.as_deref())
