@@ -46,6 +46,7 @@ fi
 #   330        profile
 #   340, 350   compare-programs: the other program and this one
 #   360        compare-store
+#   370        train
 #
 # membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.
 NODES=(1 2 3)
@@ -244,10 +245,56 @@ in_root() {
 }
 
 binary() {
-    printf '%s\n' "${HEADWATER_BIN:-$CARGO_TARGET_DIR/debug/headwater}"
+    local folder=$CARGO_TARGET_DIR
+    [[ ${HEADWATER_PROFILE:-} != guided ]] || folder+=/guided
+    printf '%s\n' "${HEADWATER_BIN:-$folder/debug/headwater}"
 }
 
-# Builds the program unless HEADWATER_BIN names one; without link-time optimisation if HEADWATER_PROFILE is `optimised`.
+# How often the program takes which branch, as scripts/train has recorded it.
+PROFILE_DATA=$ROOT/benches/guided.profdata.xz
+
+# Runs cargo with one more flag for the compiler, in a folder below the usual one: libraries with other flags are other libraries.
+# RocksDB, which the flag does not concern, is that of the usual folder: cargo_with_flag FOLDER FLAG COMMAND …
+cargo_with_flag() {
+    local folder=$CARGO_TARGET_DIR/$1 flag=$2 library
+    shift 2
+    library=$(newest_rocksdb)
+    if [[ -z $library ]]; then
+        say "building without the flag first, because RocksDB is compiled once"
+        in_root cargo optimised --locked -p headwater >&2
+        library=$(newest_rocksdb)
+    fi
+    ROCKSDB_STATIC=1 ROCKSDB_LIB_DIR=$(dirname -- "$library") CARGO_TARGET_DIR=$folder \
+        in_root cargo --config "target.'cfg(all())'.rustflags = ['$flag']" "$@" >&2
+}
+
+# The RocksDB library in the usual folder that was compiled last; nothing if there is none.
+newest_rocksdb() {
+    local libraries=("$CARGO_TARGET_DIR"/debug/build/librocksdb-sys-*/out/librocksdb.a) library newest=""
+    for library in "${libraries[@]}"; do
+        if [[ -f $library && (-z $newest || $library -nt $newest) ]]; then
+            newest=$library
+        fi
+    done
+    printf '%s' "$newest"
+}
+
+# Builds the program as HEADWATER_PROFILE=guided has it.
+build_guided() {
+    local data
+    need_packages xz-utils
+    # Named after its content: cargo compiles anew when a flag changes, not when a file does.
+    data=$CARGO_TARGET_DIR/guided/$(sha256sum -- "$PROFILE_DATA" | cut -c 1-16).profdata
+    if [[ ! -f $data ]]; then
+        mkdir -p -- "$CARGO_TARGET_DIR/guided"
+        xz --decompress --stdout -- "$PROFILE_DATA" >"$data.part"
+        mv -- "$data.part" "$data"
+    fi
+    cargo_with_flag guided "-Cprofile-use=$data" program
+}
+
+# Builds the program unless HEADWATER_BIN names one: without link-time optimisation if HEADWATER_PROFILE is `optimised`, and also by
+# recorded profiles if it is `guided`.
 build() {
     if [[ -n ${HEADWATER_BIN:-} ]]; then
         [[ -x $HEADWATER_BIN ]] || die "HEADWATER_BIN is $HEADWATER_BIN, which cannot be run"
@@ -257,14 +304,19 @@ build() {
     case ${HEADWATER_PROFILE:-program} in
     program) command=(program) minutes=40 ;;
     optimised) command=(optimised --locked -p headwater) minutes=30 ;;
-    *) die "HEADWATER_PROFILE is $HEADWATER_PROFILE; it must be program, or optimised, which is built sooner" ;;
+    guided) command=() minutes=60 ;;
+    *) die "HEADWATER_PROFILE is $HEADWATER_PROFILE; it must be program, optimised (built sooner) or guided (fastest)" ;;
     esac
     "$ROOT/scripts/setup" build
     need_rust
     if [[ ! -x $(binary) ]]; then
         say "building; the first time takes about $minutes minutes on two cores, 15 of them for RocksDB"
     fi
-    in_root cargo "${command[@]}" >&2
+    if [[ ${HEADWATER_PROFILE:-} == guided ]]; then
+        build_guided
+    else
+        in_root cargo "${command[@]}" >&2
+    fi
 }
 
 # Builds a program that tests the other one, and prints where it is: build_tool chaos, build_tool fuzz. Both have the features of
