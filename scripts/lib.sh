@@ -8,6 +8,7 @@ ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 CACHE_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/headwater
 # RocksDB takes minutes to compile: one target folder for every clone and every script.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$CACHE_DIR/target}
+[[ $CARGO_TARGET_DIR == /* ]] || CARGO_TARGET_DIR=$PWD/$CARGO_TARGET_DIR
 # A fresh rustup puts cargo here, and a shell that was open before does not know it.
 if [[ -d ${CARGO_HOME:-$HOME/.cargo}/bin ]]; then
     PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
@@ -250,39 +251,53 @@ binary() {
     printf '%s\n' "${HEADWATER_BIN:-$folder/debug/headwater}"
 }
 
-# How often the program takes which branch, as scripts/train has recorded it.
+# How often the program takes which branch, as scripts/train has recorded it, and the versions that it is for.
 PROFILE_DATA=$ROOT/benches/guided.profdata.xz
+PROFILE_VERSIONS=$ROOT/benches/guided.versions
 
-# Runs cargo with one more flag for the compiler, in a folder below the usual one: libraries with other flags are other libraries.
-# RocksDB, which the flag does not concern, is that of the usual folder: cargo_with_flag FOLDER FLAG COMMAND …
+# Runs cargo with one more flag for the compiler, in a folder below the usual one: the flag makes other Rust libraries. RocksDB is
+# C++: its library is reused. cargo_with_flag FOLDER FLAG COMMAND …
 cargo_with_flag() {
     local folder=$CARGO_TARGET_DIR/$1 flag=$2 library
     shift 2
-    library=$(newest_rocksdb)
+    [[ -z ${RUSTFLAGS:-}${CARGO_ENCODED_RUSTFLAGS:-} ]] || die "unset RUSTFLAGS: it takes the place of this build's flags"
+    library=$(rocksdb_library)
     if [[ -z $library ]]; then
         say "building without the flag first, because RocksDB is compiled once"
         in_root cargo optimised --locked -p headwater >&2
-        library=$(newest_rocksdb)
+        library=$(rocksdb_library)
+        [[ -n $library ]] || die "there is no library of RocksDB below $CARGO_TARGET_DIR/debug/build"
     fi
     ROCKSDB_STATIC=1 ROCKSDB_LIB_DIR=$(dirname -- "$library") CARGO_TARGET_DIR=$folder \
         in_root cargo --config "target.'cfg(all())'.rustflags = ['$flag']" "$@" >&2
 }
 
-# The RocksDB library in the usual folder that was compiled last; nothing if there is none.
-newest_rocksdb() {
-    local libraries=("$CARGO_TARGET_DIR"/debug/build/librocksdb-sys-*/out/librocksdb.a) library newest=""
-    for library in "${libraries[@]}"; do
-        if [[ -f $library && (-z $newest || $library -nt $newest) ]]; then
-            newest=$library
+# A RocksDB library of the locked version in the usual folder; nothing if none was compiled to its end.
+rocksdb_library() {
+    local version library
+    version=$(awk '/^name = "librocksdb-sys"/ { getline; gsub(/"/, "", $3); print $3 }' "$ROOT/Cargo.lock")
+    for library in "$CARGO_TARGET_DIR"/debug/build/librocksdb-sys-*/out/librocksdb.a; do
+        # The last line that the build script prints.
+        if grep --quiet --no-messages "^cargo:cargo_manifest_dir=.*/librocksdb-sys-$version\$" "${library%/out/*}/output"; then
+            printf '%s' "$library"
+            return
         fi
     done
-    printf '%s' "$newest"
 }
 
-# Builds the program as HEADWATER_PROFILE=guided has it.
+# The versions on which the names of all functions depend: counts that were recorded with others are not found.
+profile_versions() {
+    (cd "$ROOT" && rustc -vV | grep -E '^(host|release):')
+    sed -n 's/^version = "\(.*\)"/headwater: \1/p' "$ROOT/Cargo.toml" | head -n 1
+}
+
+# Builds the program with the recorded profile.
 build_guided() {
     local data
     need_packages xz-utils
+    if [[ $(profile_versions) != "$(<"$PROFILE_VERSIONS")" ]]; then
+        say "the profile was recorded with other versions, so most of it has no effect: run scripts/train"
+    fi
     # Named after its content: cargo compiles anew when a flag changes, not when a file does.
     data=$CARGO_TARGET_DIR/guided/$(sha256sum -- "$PROFILE_DATA" | cut -c 1-16).profdata
     if [[ ! -f $data ]]; then
