@@ -4,7 +4,7 @@
 //! Readers of one subject with unread commits read the same ones, each for itself. The second of
 //! them that begins at a node makes a run of the commits from there on; all later ones take it as a
 //! whole. They go on after it, and so meet at the next one. A single reader makes none, and a
-//! lagging one takes none: it reads history.
+//! lagging one takes none: it is not on the live list.
 //! Invariants: a run has the changes that a reader of its commits would have got one by one; it
 //! belongs to its first node and goes with it, so that no position in a list pins one.
 
@@ -58,7 +58,7 @@ impl<T: Topic> Run<T> {
 
 /// The run that begins at a node, once it is made.
 pub(super) struct RunSlot<T: Topic> {
-    /// Whether a reader with enough unread commits has begun here.
+    /// Whether a reader with [`RunBounds::commits_min`] unread commits, of any size, has begun here.
     has_been_read: AtomicBool,
     run: OnceLock<Arc<Run<T>>>,
 }

@@ -22,7 +22,8 @@ pub(super) struct Touched<R> {
 
 impl<R: CatalogRow> Touched<R> {
     /// Whether the row differs from the stored one in more than its log indexes. Gives it those of
-    /// the stored one, so that the comparison needs no copy: call it after all operations.
+    /// the stored one, and copies it only if it is shared. Call it after all operations: it drops
+    /// the log indexes that they carried.
     fn settle(&mut self) -> bool {
         match (&self.before, &mut self.after) {
             (None, None) => false,

@@ -1,8 +1,7 @@
 //! The codec of public services: protobuf, as tonic's own codec, with two differences. The buffer
 //! of a message gets its size at once; tonic's grows by doubling, and copies what it has each time.
-//! And a call begins with buffers for a small message, not with two of 8 KiB: a thread's cache of
-//! freed memory holds only twenty buffers of that size, so that with more calls at once most of
-//! them go to the allocator's arenas.
+//! And a call begins with buffers for a small message, not with two of 8 KiB: those of hundreds of
+//! calls at once exceed a thread's cache of freed memory, and go to the allocator's arenas.
 
 use std::marker::PhantomData;
 
