@@ -58,7 +58,8 @@ impl<T: Topic> Run<T> {
 
 /// The run that begins at a node, once it is made.
 pub(super) struct RunSlot<T: Topic> {
-    /// Whether a reader with [`RunBounds::commits_min`] unread commits, of any size, has begun here.
+    /// Whether a reader with [`RunBounds::commits_min`] unread commits has begun here, whatever
+    /// their size.
     has_been_read: AtomicBool,
     run: OnceLock<Arc<Run<T>>>,
 }
