@@ -337,7 +337,7 @@ async fn convert_log(node: &Node, form: LogForm, convert_after: &mut Instant) ->
 }
 
 /// Makes the data directory usable by older programs, if its mark needs a newer version than the
-/// cluster's. Removes the records of authors, flushes the state, removes the applied log entries,
+/// cluster's. Makes history plain, flushes the state, removes the applied log entries,
 /// stores the log in the form that the version knows, then lowers the mark. The mark stays if the
 /// version or the state has changed meanwhile.
 async fn ready_for_older_programs(node: &Node, convert_after: &mut Instant) -> Result<(), NodeError> {
@@ -351,7 +351,7 @@ async fn ready_for_older_programs(node: &Node, convert_after: &mut Instant) -> R
     let through = db.head().applied_index();
     let flushing = Arc::clone(&db);
     let flushed = tokio::task::spawn_blocking(move || {
-        flushing.remove_authors()?;
+        flushing.make_history_plain()?;
         flushing.flush()
     });
     flushed.await.map_err(|_| NodeError::Stopped)??;

@@ -164,6 +164,9 @@ pub enum Feature {
     Commits,
     /// Each member stores its log in segments; before, in RocksDB.
     LogSegments,
+    /// A command's only record has the head of the command in its row of history, and runs of
+    /// revisions have one entry; before, each head had a row and each revision an entry of its own.
+    CompactHistory,
     /// [`Command::Note`](super::Command::Note): a new command with a new record.
     #[cfg(feature = "next-version")]
     Notes,
@@ -186,6 +189,7 @@ impl Feature {
         Self::Authors,
         Self::Commits,
         Self::LogSegments,
+        Self::CompactHistory,
         #[cfg(feature = "next-version")]
         Self::Notes,
         #[cfg(feature = "next-version")]
@@ -204,7 +208,8 @@ impl Feature {
             | Self::AlarmsByKind
             | Self::Authors
             | Self::Commits
-            | Self::LogSegments => Version::V0_4,
+            | Self::LogSegments
+            | Self::CompactHistory => Version::V0_4,
             #[cfg(feature = "next-version")]
             Self::Notes | Self::Origins | Self::LastKeyFirst => Version::V0_5,
         }

@@ -3,10 +3,8 @@
 //! Owns the search. Clocks of members differ and may jump, so the result is approximate. It only
 //! decides how much history is kept; no read depends on it.
 
-use super::db::undecodable;
+use super::history_row::FirstRow;
 use super::keys;
-use super::options::HISTORY;
-use super::record::HistoryHead;
 use super::view::ReadView;
 use crate::StorageError;
 use headwater_types::LogIndex;
@@ -48,11 +46,10 @@ impl ReadView<'_> {
                 iter.status()?;
                 return Ok(None);
             };
-            let head = keys::parse_history(key).filter(|(_, position)| *position == 0);
-            let head = head.and_then(|(index, _)| Some((index, HistoryHead::decode(value)?.unix_ms)));
-            match head.ok_or_else(|| undecodable(HISTORY, key, value, "not the head of a command"))? {
-                (index, 0) => next = index.next(),
-                known => return Ok(Some(known)),
+            let FirstRow { index, head, .. } = FirstRow::decode(key, value)?;
+            match head.unix_ms {
+                0 => next = index.next(),
+                known => return Ok(Some((index, known))),
             }
         }
     }

@@ -1,12 +1,14 @@
 //! The history records of the current command, until it ends.
 //!
-//! Holds them back for two reasons. The head of a command is known last and has the lowest key: so
-//! it goes into the batch first, and the keys of `history` ascend from batch to batch. RocksDB's
+//! Holds them back for three reasons. The head of a command is known last and has the lowest key:
+//! so it goes into the batch first, and the keys of `history` ascend from batch to batch. RocksDB's
 //! memtable remembers the place of its last insert, and searches again for a key that is not right
-//! behind it. And a savepoint can take records back, while nothing can be taken out of a batch.
+//! behind it. A record that stays the only one gets the head into its row. And a savepoint can take
+//! records back, while nothing can be taken out of a batch.
 
 use rocksdb::{ColumnFamily, WriteBatch};
 
+use super::history_row;
 use super::keys::{self, Table};
 use super::record::{HistoryHead, encode_history};
 use headwater_types::{ChangeKind, KeyValue, LogIndex};
@@ -52,11 +54,29 @@ impl CommandHistory {
     }
 
     /// Adds head and records of the command at `index` to the batch, in the order of their keys,
-    /// and forgets the records.
-    pub(super) fn stage(&mut self, index: LogIndex, head: &HistoryHead, batch: &mut WriteBatch, family: &ColumnFamily) {
+    /// and forgets the records. `is_compact`: the only record of a command gets the head into its
+    /// row.
+    pub(super) fn stage(
+        &mut self,
+        index: LogIndex,
+        head: &HistoryHead,
+        is_compact: bool,
+        batch: &mut WriteBatch,
+        family: &ColumnFamily,
+    ) {
         self.head.clear();
         head.encode(&mut self.head);
-        batch.put_cf(family, keys::history(index, 0), &self.head);
+        debug_assert_eq!(head.count as usize, self.records.len(), "invariant: each position has its record");
+        let is_whole = match &mut self.records[..] {
+            [(1, end)] if is_compact && history_row::append_head(&mut self.bytes, &self.head) => {
+                *end = self.bytes.len();
+                true
+            }
+            _ => false,
+        };
+        if !is_whole {
+            batch.put_cf(family, keys::history(index, 0), &self.head);
+        }
         let mut start = 0;
         for (position, end) in self.records.drain(..) {
             batch.put_cf(family, keys::history(index, position), &self.bytes[start..end]);

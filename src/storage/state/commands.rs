@@ -10,6 +10,7 @@ use quick_cache::sync::Cache;
 use rocksdb::DBRawIterator;
 
 use super::db::{corrupt, undecodable};
+use super::history_row::{self, FirstRow};
 use super::keys::{self, Table};
 use super::options::{HISTORY, VERSIONS};
 use super::record::{HistoryHead, HistoryRecord, decode_history};
@@ -138,8 +139,8 @@ impl ReadView<'_> {
         let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
         let wanted = keys::history(index, 0);
         iter.seek(wanted);
-        let head = match iter.item().filter(|(key, _)| **key == wanted[..]) {
-            Some((key, value)) => head_of(key, value)?,
+        let head = match iter.item().filter(|(key, _)| key.starts_with(&wanted[..keys::INDEX_LEN])) {
+            Some((key, value)) => FirstRow::decode(key, value)?.head,
             None => {
                 iter.status()?;
                 return Err(corrupt(HISTORY, &wanted, "missing"));
@@ -163,10 +164,9 @@ impl ReadView<'_> {
                 return Ok(Some(known));
             }
             // Mostly the index is that of a command. A walk would begin with an iterator, which
-            // costs several times as much as this read.
-            let key = keys::history(index, 0);
-            if let Some(value) = self.snapshot.get_pinned_cf(self.families.history, key)? {
-                let last = LastCommand::of(index, &head_of(&key, &value)?);
+            // costs several times as much as these reads.
+            if let Some(head) = self.head_at(index)? {
+                let last = LastCommand::of(index, &head);
                 self.db.last_commands.insert(index, last);
                 return Ok(Some(last));
             }
@@ -174,6 +174,20 @@ impl ReadView<'_> {
         let after = LogIndex(oldest.get().saturating_sub(1));
         let walked = self.walk(HistorySpan { after, through: index }, true, Tables::default()).next()?;
         Ok(walked.map(|command| LastCommand::of(command.index, &command.head)))
+    }
+
+    /// The head of the command at `index`, which history reaches back to. `None` if it wrote no
+    /// record.
+    fn head_at(&self, index: LogIndex) -> Result<Option<HistoryHead>, StorageError> {
+        // Most commands have one record, and most of these have the head in its row.
+        for position in [1, 0] {
+            let key = keys::history(index, position);
+            let Some(row) = self.snapshot.get_pinned_cf(self.families.history, key)? else { continue };
+            if let Some(head) = history_row::head_in(&key, &row)? {
+                return Ok(Some(head));
+            }
+        }
+        Ok(None)
     }
 
     /// The log indexes of the commands of `span` that changed a key of `range`, ascending. `None`
@@ -283,14 +297,13 @@ impl CommandWalk<'_> {
 
     fn forward(&mut self, bytes_max: usize) -> Result<Option<WalkedCommand>, StorageError> {
         let Some((key, value)) = self.iter.item() else { return Ok(None) };
-        let Some((index, 0)) = keys::parse_history(key) else {
-            return Err(corrupt(HISTORY, key, "a record without its head"));
-        };
-        let head = head_of(key, value)?;
+        let FirstRow { index, head, has_record } = FirstRow::decode(key, value)?;
         let mut records = Gathered::new(self.tables, bytes_max);
         for position in 1..=head.count {
-            self.iter.next();
-            self.visited += 1;
+            if !has_record {
+                self.iter.next();
+                self.visited += 1;
+            }
             let wanted = keys::history(index, position);
             match self.iter.item().filter(|(key, _)| **key == wanted[..]) {
                 Some((key, value)) => {
@@ -323,18 +336,18 @@ impl CommandWalk<'_> {
             if index != last_index {
                 return Err(corrupt(HISTORY, key, "the command behind it has no head"));
             }
+            let head = history_row::head_in(key, value)?;
             if position > 0 {
-                if records.add(key, value, position)? {
-                    self.iter.prev();
-                    continue;
-                }
-                // Steps over the rest of it.
-                is_large = true;
-                let wanted = keys::history(index, 0);
-                self.iter.seek_for_prev(wanted);
-                continue;
+                is_large |= !records.add(key, value, position)?;
             }
-            let head = head_of(key, value)?;
+            let Some(head) = head else {
+                match is_large {
+                    // Steps over the rest of it.
+                    true => self.iter.seek_for_prev(keys::history(index, 0)),
+                    false => self.iter.prev(),
+                }
+                continue;
+            };
             if head.count != count {
                 return Err(corrupt(HISTORY, key, "a head with another number of records"));
             }
@@ -422,10 +435,6 @@ impl Gathered {
         }
         self.records
     }
-}
-
-fn head_of(key: &[u8], value: &[u8]) -> Result<HistoryHead, StorageError> {
-    HistoryHead::decode(value).ok_or_else(|| undecodable(HISTORY, key, value, "cannot be decoded"))
 }
 
 /// The record, if its table is wanted.

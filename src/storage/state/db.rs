@@ -30,6 +30,7 @@ use super::options::{FAMILIES, HISTORY, INDEX, META, REVISIONS, Tuning, VERSIONS
 use super::ranges::RangeCache;
 use super::record::Version as KeyVersion;
 use super::registrations::Registrations;
+use super::revisions::Distance;
 use super::txn::{CommitSize, WriteTxn};
 use super::view::ReadView;
 use crate::StorageError;
@@ -38,7 +39,7 @@ use crate::error::DAMAGED;
 use crate::manifest;
 use headwater_proto::codec::{self, CodecError};
 use headwater_types::limits::LAST_COMMANDS_CACHED_MAX;
-use headwater_types::{LogIndex, Supported, Term, Version};
+use headwater_types::{Feature, LogIndex, Supported, Term, Version};
 
 /// Position and membership of the last applied entry, for the consensus layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,11 +156,13 @@ pub struct StateDb {
     durable: Mutex<Option<LogIndex>>,
     pub(super) writing: AtomicBool,
     pub(super) last_commit: Mutex<CommitSize>,
+    /// The distance of the last committed revision, if it was committed since the start.
+    pub(super) last_distance: Mutex<Option<Distance>>,
     pub(super) reclaiming: Mutex<()>,
-    /// Whether history is known to have no head with an author or a place of a previous version:
-    /// none was written, or all were rewritten ([`StateDb::remove_authors`]). False if it is not
+    /// Whether history is known to be as programs before version 0.4 read it: nothing else was
+    /// written, or all of that was rewritten ([`StateDb::make_history_plain`]). False if it is not
     /// known.
-    pub(super) has_plain_heads: AtomicBool,
+    pub(super) has_plain_history: AtomicBool,
     /// Counts the beginnings and the ends of commits with which the version rises.
     pub(super) rises: AtomicU64,
     // Dropped after `db`, which has files open in it.
@@ -218,8 +221,9 @@ impl StateDb {
             durable: Mutex::new(head.applied.map(|(_, index)| index)),
             writing: AtomicBool::new(false),
             last_commit: Mutex::default(),
+            last_distance: Mutex::default(),
             reclaiming: Mutex::new(()),
-            has_plain_heads: AtomicBool::new(create),
+            has_plain_history: AtomicBool::new(create),
             rises: AtomicU64::new(0),
             dir: GenerationDir { path: path.to_owned(), retired: AtomicBool::new(false) },
             db,
@@ -381,10 +385,10 @@ impl StateDb {
     }
 
     /// Copies the state to `to`, which must not exist: hard links, no pause for writers, fsynced
-    /// before it returns. First removes authors from history if the cluster's version has none
-    /// ([`remove_authors`](Self::remove_authors)). Returns the description of the copy. Its applied
-    /// index is at or past the one at the time of the call. Blocks: call it from a thread that may
-    /// block.
+    /// before it returns. First makes history plain if the cluster's version knows nothing else
+    /// ([`make_history_plain`](Self::make_history_plain)). Returns the description of the copy. Its
+    /// applied index is at or past the one at the time of the call. Blocks: call it from a thread
+    /// that may block.
     ///
     /// # Errors
     ///
@@ -392,15 +396,23 @@ impl StateDb {
     /// then. [`StorageError::is_out_of_descriptors`] holds for the error if there are too few
     /// descriptors to begin: nothing was copied then.
     pub fn checkpoint(&self, to: &Path) -> Result<StateCopy, StorageError> {
-        self.health.check()?;
-        self.remove_authors()?;
-        // A checkpoint flushes, and RocksDB takes nothing more after a flush that could not open
-        // its file.
-        files::probe_descriptors(CHECKPOINT_DESCRIPTORS).map_err(files::at(to))?;
-        let checkpoint = Checkpoint::new(&self.db)?;
-        self.health.observe(checkpoint.create_checkpoint(to))?;
-        headwater_fail_points::fail_point!(SnapshotCheckpoint);
-        let copy = read_checkpoint(to)?;
+        let copy = loop {
+            self.health.check()?;
+            self.make_history_plain()?;
+            let rises = self.version_rises();
+            // A checkpoint flushes, and RocksDB takes nothing more after a flush that could not
+            // open its file.
+            files::probe_descriptors(CHECKPOINT_DESCRIPTORS).map_err(files::at(to))?;
+            let checkpoint = Checkpoint::new(&self.db)?;
+            self.health.observe(checkpoint.create_checkpoint(to))?;
+            headwater_fail_points::fail_point!(SnapshotCheckpoint);
+            let copy = read_checkpoint(to)?;
+            if Feature::CompactHistory.is_in(copy.needs) || self.is_plain_since(rises) {
+                break copy;
+            }
+            // The version fell after history was looked at, and the copy promises a plain one.
+            std::fs::remove_dir_all(to).map_err(files::at(to))?;
+        };
         files::sync_tree(to)?;
         if let Some(parent) = to.parent() {
             files::sync_dir(parent)?;

@@ -13,6 +13,7 @@ use super::load;
 use super::options::{INDEX, META, REVISIONS, VERSIONS};
 use super::reader::StateReader;
 use super::record::{HistoryRecord, Version, encode_lease};
+use super::revisions;
 use super::view::{ReadView, read_lease};
 use crate::StorageError;
 use headwater_types::{Lease, LogIndex, Revision};
@@ -22,9 +23,9 @@ const BATCH: usize = 4096;
 
 impl ReadView<'_> {
     /// The hash of the whole state of this view: every version that can still be read, in key
-    /// order, newest first, with its value; the column families `revisions` and `index`; the
-    /// replicated metadata with the applied position. Reads everything: call it from a thread that
-    /// may block.
+    /// order, newest first, with its value; the log indexes of revisions; the column family
+    /// `index`; the replicated metadata with the applied position. Reads everything: call it from a
+    /// thread that may block.
     ///
     /// # Errors
     ///
@@ -109,16 +110,23 @@ impl ReadView<'_> {
     }
 
     /// Hashes every family but `meta`. Versions and their records are hashed from the beginning of
-    /// history of their table on, `revisions` from the compaction point on, and `index` as a whole.
+    /// history of their table on, revisions from the compaction point on, and `index` as a whole.
     fn hash_data(&self, hash: &mut WordHasher) -> Result<(), StorageError> {
         for table in Table::ALL {
             let mut batch = Batch { view: self, versions: Vec::with_capacity(BATCH), hash: &mut *hash };
             self.every_version(table, self.head().floor_of(table), |version| batch.push(version))?;
             batch.flush()?;
         }
-        let point = self.head().compaction.map(|point| keys::revision(point.revision));
-        self.hash_family(REVISIONS, point.as_ref().map_or(&[][..], |key| &key[..]), hash)?;
+        self.hash_revisions(hash)?;
         self.hash_family(INDEX, &[], hash)
+    }
+
+    fn hash_revisions(&self, hash: &mut WordHasher) -> Result<(), StorageError> {
+        hash.bytes(REVISIONS.as_bytes());
+        revisions::visit(self.db, self.options(), self.head(), |revision, index| {
+            hash.bytes(&keys::revision(revision));
+            hash.bytes(&index.get().to_be_bytes());
+        })
     }
 
     /// Visits every version that can still be read, tombstones too: all above `compacted`, and for
@@ -190,7 +198,6 @@ impl ReadView<'_> {
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         let family = match name {
-            REVISIONS => self.families.revisions,
             INDEX => self.families.index,
             _ => self.families.meta,
         };

@@ -11,9 +11,10 @@ use rocksdb::{DB, ReadOptions};
 
 use super::db::decode_head;
 use super::head::StateHead;
+use super::history_row;
 use super::keys;
 use super::options::{FAMILIES, HISTORY, META, REVISIONS, VERSIONS};
-use super::record::{HistoryHead, Version, decode_history};
+use super::record::Version;
 use super::store::{CURRENT, first_generation, read_current};
 use crate::StorageError;
 use crate::damage::DamageList;
@@ -122,8 +123,7 @@ fn inspect_family(db: &DB, family: &str, location: &str, found: &mut StateInspec
 fn is_whole(family: &str, key: &[u8], value: &[u8]) -> bool {
     match family {
         HISTORY => match keys::parse_history(key) {
-            Some((_, 0)) => HistoryHead::decode(value).is_some(),
-            Some(_) => decode_history(value).is_some(),
+            Some((_, position)) => history_row::is_readable(position, value),
             None => false,
         },
         VERSIONS => keys::split_version(key).is_some_and(|(_, index)| Version::decode(index, value).is_some()),

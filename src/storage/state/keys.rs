@@ -5,7 +5,7 @@
 //!
 //! | family | key |
 //! |---|---|
-//! | `history` | LogIndex (8, BE) ‖ position (4, BE); position 0 is the head |
+//! | `history` | LogIndex (8, BE) ‖ position (4, BE); position 0 is a head in a row of its own |
 //! | `versions` | table (1) ‖ escaped key ‖ `00 01` ‖ !LogIndex (8, BE): the newest version comes first |
 //! | `revisions` | Revision (8, BE; never negative) |
 //! | `index` | kind (1) ‖ fields of the kind |
@@ -108,11 +108,13 @@ impl Table {
 
 /// Bytes of a history key.
 pub const HISTORY_KEY_LEN: usize = 12;
-/// Bytes that the inverted log index takes at the end of a version key.
+/// Bytes of the log index at the beginning of a history key, and of the inverted one at the end of
+/// a version key.
 pub(super) const INDEX_LEN: usize = 8;
 const TERMINATOR: [u8; 2] = [0x00, 0x01];
 
-/// Key of the record at `position` in the effect of the command at `index`; position 0 is the head.
+/// Key of the record at `position` in the effect of the command at `index`; position 0 is that of a
+/// head in a row of its own.
 pub fn history(index: LogIndex, position: u32) -> [u8; HISTORY_KEY_LEN] {
     let mut key = [0; HISTORY_KEY_LEN];
     key[..8].copy_from_slice(&index.get().to_be_bytes());

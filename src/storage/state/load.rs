@@ -84,8 +84,8 @@ fn walk(
     let mut iter: DBRawIterator<'_> = db.db.raw_iterator_cf_opt(db.families().history, options);
     for &(index, position, at) in order {
         let key = keys::history(index, position);
-        // Between the records of two one-record commands lies one head: two steps. A seek replaces
-        // more than four steps.
+        // A head may lie between the records of two commands: two steps. A seek replaces more than
+        // four steps.
         let mut steps = 0;
         while steps < 4 && iter.key().is_some_and(|here| *here < key[..]) {
             iter.next();

@@ -23,7 +23,7 @@ use headwater_types::limits::{HOT_RECORDS_BYTES_MAX, KEY_CACHE_ENTRIES, LEASE_CA
 pub(super) const HISTORY: &str = "history";
 /// Column family that leads from a key to its versions, newest first, without values.
 pub(super) const VERSIONS: &str = "versions";
-/// Column family that leads from a revision to a log index.
+/// Column family that leads from the first revision of a run to its log index.
 pub(super) const REVISIONS: &str = "revisions";
 /// Column family of secondary indexes of the current state.
 pub(super) const INDEX: &str = "index";

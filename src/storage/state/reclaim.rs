@@ -14,11 +14,13 @@
 use rocksdb::{ReadOptions, WriteBatch};
 
 use super::db::{StateDb, corrupt, undecodable};
+use super::history_row;
 use super::keys::{self, Table};
 use super::options::{HISTORY, META, VERSIONS, write_options};
-use super::record::{Cursor, FORMAT, FORMAT_FLOOR, HistoryHead, Version, decode_history, put_varint};
+use super::record::{Cursor, FORMAT, FORMAT_FLOOR, Version, decode_history, put_varint};
+use super::revisions;
 use crate::StorageError;
-use headwater_types::{ChangeKind, LogIndex};
+use headwater_types::{ChangeKind, LogIndex, Revision};
 
 /// Result of one step of reclamation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,9 +98,12 @@ impl StateDb {
             (state.target, state.keys) = (target, keys_from);
         }
         let mut batch = WriteBatch::default();
-        let mut walk = Walk { db: self, target, keys_from, batch: &mut batch, visited: 0, removed: 0 };
+        let mut walk = Walk { db: self, target, keys_from, batch: &mut batch, visited: 0, removed: 0, revisions: None };
         state.next = walk.run(state.next, limit.max(1))?;
-        let (visited, removed) = (walk.visited, walk.removed);
+        let (visited, removed, passed) = (walk.visited, walk.removed, walk.revisions);
+        if let Some((first, last)) = passed {
+            revisions::stage_removal(self, first, last, &mut batch)?;
+        }
         batch.put_cf(self.families().meta, keys::META_RECLAIM, state.encode());
         headwater_fail_points::fail_point!(StateReclaim);
         self.health.observe(self.db.write_opt(batch, &write_options()))?;
@@ -115,6 +120,8 @@ struct Walk<'a> {
     batch: &'a mut WriteBatch,
     visited: usize,
     removed: usize,
+    /// The first and the last revision of the commands whose heads are not needed any more.
+    revisions: Option<(Revision, Revision)>,
 }
 
 impl Walk<'_> {
@@ -140,14 +147,16 @@ impl Walk<'_> {
                 return Ok((index, position));
             }
             self.visited += 1;
+            let head = history_row::head_in(key, value)?;
+            if let Some(head) = head.filter(|_| index < self.target && index != self.keys_from)
+                && let Some(revision) = head.revision
+            {
+                let first = self.revisions.map_or(revision, |(first, _)| first);
+                self.revisions = Some((first, revision));
+            }
             if position == 0 {
-                let head =
-                    HistoryHead::decode(value).ok_or_else(|| undecodable(HISTORY, key, value, "cannot be decoded"))?;
                 if index < self.target && index != self.keys_from {
                     self.batch.delete_cf(families.history, key);
-                    if let Some(revision) = head.revision {
-                        self.batch.delete_cf(families.revisions, keys::revision(revision));
-                    }
                 }
                 history.next();
                 continue;

@@ -11,6 +11,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use super::history_row;
 use super::keys::Table;
 use headwater_types::{
     Alarm, AlarmKind, Author, Authorship, ChangeKind, Face, Feature, KeyValue, Lease, LeaseId, LogIndex, NodeId,
@@ -384,9 +385,11 @@ pub(super) fn encode_history(out: &mut Vec<u8>, table: Table, kind: ChangeKind, 
     out.extend_from_slice(&kv.value);
 }
 
-/// Decodes [`encode_history`] with one copy, of key and value together.
+/// Decodes [`encode_history`] with one copy, of key and value together. A head behind the record is
+/// left out.
 pub(super) fn decode_history(bytes: &[u8]) -> Option<HistoryRecord> {
-    let mut cursor = Cursor::open(bytes)?;
+    let (record, _) = history_row::parts(bytes)?;
+    let mut cursor = Cursor::unframed(record);
     let table = Table::from_byte(cursor.byte()?)?;
     let kind = kind_from_byte(cursor.byte()?)?;
     let create_revision = Revision(cursor.signed()?);

@@ -94,7 +94,8 @@ pub fn restore_target(state_dir: &Path) -> std::path::PathBuf {
 /// # Errors
 ///
 /// If the folder has no complete state, or one to which nothing was ever applied; or if the disk
-/// failed. Also if `changes.index` is not above the applied index, or the revision would overflow.
+/// failed. Also if `changes.index` is not above the applied index, if the revision would overflow,
+/// or if revisions are skipped without a compaction.
 pub fn restore_state(
     state_dir: &Path,
     options: &StateOptions,
@@ -128,6 +129,10 @@ pub fn restore_state(
 
 /// The head of the new cluster. Its leader sets lineage and quota.
 fn restored_head(old: StateHead, changes: &RestoreChanges) -> Result<StateHead, &'static str> {
+    if changes.bump_revision != 0 && !changes.mark_compacted {
+        // A run of revisions would not end with them.
+        return Err("revisions are skipped only together with a compaction");
+    }
     let revision = old.revision.get().checked_add(changes.bump_revision).map(Revision);
     let revision = revision.ok_or("there are no revisions left above the one that it would be raised to")?;
     let (term, last) = old.applied.ok_or("nothing was ever applied to it")?;
@@ -199,6 +204,7 @@ mod tests {
             (1000, true, Ok(StateHead { revision: Revision(1007), compaction: at(1007), ..new })),
             (i64::MAX - 7, true, Ok(StateHead { revision: Revision(i64::MAX), compaction: at(i64::MAX), ..new })),
             (i64::MAX - 6, true, Err(())),
+            (1000, false, Err(())),
         ] {
             let changes = changes(index, bump_revision, mark_compacted);
             assert_eq!(restored_head(old, &changes).map_err(|_| ()), wanted, "{bump_revision}, {mark_compacted}");

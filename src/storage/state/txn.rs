@@ -35,6 +35,7 @@ use super::record::{
     encode_lease_clock,
 };
 use super::resources::PendingResources;
+use super::revisions;
 use super::savepoint::Savepoint;
 use super::seek::Seeker;
 use super::view::{read_lease, read_lease_clock};
@@ -224,7 +225,8 @@ impl<'db> WriteTxn<'db> {
         if command.count > 0 {
             let Command { index, count, unix_ms, authorship, previous, .. } = command;
             let head = HistoryHead { revision, count, unix_ms, authorship, previous };
-            self.history.stage(index, &head, &mut self.batch, self.families.history);
+            let is_compact = Feature::CompactHistory.is_in(self.head.version.version);
+            self.history.stage(index, &head, is_compact, &mut self.batch, self.families.history);
         }
     }
 
@@ -529,7 +531,7 @@ impl<'db> WriteTxn<'db> {
         }
         let _committing = db.committing.lock();
         if Feature::Authors.is_in(self.highest_version) {
-            db.has_plain_heads.store(false, Ordering::Release);
+            db.has_plain_history.store(false, Ordering::Release);
         }
         self.stage();
         let batch = std::mem::take(&mut self.batch);
@@ -561,10 +563,9 @@ impl<'db> WriteTxn<'db> {
     /// versions in key order because their insertion is cheap then, the entries of `index`, and the
     /// records of `meta`. Also updates filter and caches.
     fn stage(&mut self) {
+        let in_runs = revisions::are_in_runs(&self.head);
         let Self { batch, overlay, families, db, .. } = self;
-        for (revision, index) in &self.revisions {
-            batch.put_cf(families.revisions, keys::revision(*revision), index.get().to_be_bytes());
-        }
+        revisions::stage(&self.revisions, &mut db.last_distance.lock(), in_runs, batch, families.revisions);
         let (mut key, mut value) = (Vec::new(), Vec::new());
         db.ranges.forget(overlay.keys_of(Table::Kv), overlay.newest_of(Table::Kv));
         for (table, user_key, versions) in overlay.keys() {

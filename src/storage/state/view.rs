@@ -12,16 +12,18 @@ use rocksdb::{ReadOptions, Snapshot};
 use super::catalog::{AnyRow, read_meta_index};
 use super::db::{Families, StateDb, corrupt, decode_head, undecodable};
 use super::head::StateHead;
+use super::history_row::{self, FirstRow};
 use super::index::stored_entries;
 use super::keys::{self, Table};
 use super::load;
-use super::options::{HISTORY, META, REVISIONS};
+use super::options::{HISTORY, META};
 use super::ranges;
 use super::reader::{FoundVersion, NEWEST, StateReader};
 use super::record::{
     HistoryHead, HistoryRecord, Version, decode_alarms, decode_history, decode_lease, decode_lease_clock,
 };
 use super::resources::{read_count, read_type};
+use super::revisions;
 use super::scan::VersionScan;
 use super::seek::Seeker;
 use super::type_record::TypeRecord;
@@ -155,7 +157,7 @@ impl<'db> ReadView<'db> {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or the revision has no entry that can be decoded.
+    /// If the disk failed, or no run has the revision, or its entry cannot be decoded.
     pub fn command_of(&self, revision: Revision) -> Result<LogIndex, StorageError> {
         if let Some(point) = self.head.compaction
             && point.revision == revision
@@ -165,8 +167,7 @@ impl<'db> ReadView<'db> {
         if revision <= Revision::INITIAL {
             return Ok(LogIndex::ZERO);
         }
-        let key = keys::revision(revision);
-        decode_index(&key, self.snapshot.get_pinned_cf(self.families.revisions, key)?.as_deref())
+        revisions::find(self.db, self.options(), &self.head, revision)
     }
 
     /// Visits the commands from `from` on, in order, each with its changes, until `visit` returns
@@ -189,16 +190,12 @@ impl<'db> ReadView<'db> {
         let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
         iter.seek(keys::history(from.max(floor), 0));
         while let Some((key, value)) = iter.item() {
-            let (index, head) = match keys::parse_history(key) {
-                Some((index, 0)) => match HistoryHead::decode(value) {
-                    Some(head) => (index, head),
-                    None => return Err(undecodable(HISTORY, key, value, "cannot be decoded")),
-                },
-                _ => return Err(corrupt(HISTORY, key, "a record without its head")),
-            };
+            let FirstRow { index, head, has_record } = FirstRow::decode(key, value)?;
             let mut records = Vec::with_capacity(head.count as usize);
             for position in 1..=head.count {
-                iter.next();
+                if !has_record {
+                    iter.next();
+                }
                 let key = keys::history(index, position);
                 let record =
                     iter.item().filter(|(here, _)| **here == key[..]).and_then(|(_, value)| decode_history(value));
@@ -231,18 +228,15 @@ impl<'db> ReadView<'db> {
         iter.seek(keys::history(index, 0));
         let mut kept = None;
         while let Some((key, value)) = iter.item() {
-            let decoded = match keys::parse_history(key) {
-                Some((here, _)) if here != index => break,
-                Some((_, 0)) => HistoryHead::decode(value).map(|head| {
-                    kept = Some(CommandHistory { index, head, records: Vec::new() });
-                }),
-                _ => decode_history(value).map(|record| {
-                    if let Some(kept) = kept.as_mut().filter(|_| record.table == Table::Kv) {
-                        kept.records.push(record);
-                    }
-                }),
-            };
-            decoded.ok_or_else(|| undecodable(HISTORY, key, value, "cannot be decoded"))?;
+            let Some((_, position)) = keys::parse_history(key).filter(|(here, _)| *here == index) else { break };
+            if let Some(head) = history_row::head_in(key, value)? {
+                kept = Some(CommandHistory { index, head, records: Vec::new() });
+            }
+            if let Some(kept) = kept.as_mut().filter(|_| position > 0) {
+                let record = decode_history(value);
+                let record = record.ok_or_else(|| undecodable(HISTORY, key, value, "cannot be decoded"))?;
+                kept.records.extend((record.table == Table::Kv).then_some(record));
+            }
             iter.next();
         }
         iter.status()?;
@@ -323,8 +317,7 @@ impl StateReader for ReadView<'_> {
         if revision <= Revision::INITIAL {
             return Ok(LogIndex::ZERO);
         }
-        let key = keys::revision(revision);
-        decode_index(&key, self.snapshot.get_pinned_cf(self.families.revisions, key)?.as_deref())
+        revisions::find(self.db, self.options(), &self.head, revision)
     }
 
     fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Result<Option<Version>, StorageError> {
@@ -374,10 +367,4 @@ pub(super) fn read_lease_clock(bytes: Option<&[u8]>) -> Result<u64, StorageError
 pub(super) fn read_alarms(bytes: Option<&[u8]>) -> Result<Vec<Alarm>, StorageError> {
     let Some(bytes) = bytes else { return Ok(Vec::new()) };
     decode_alarms(bytes).ok_or_else(|| undecodable(META, keys::META_ALARMS, bytes, "cannot be decoded"))
-}
-
-/// Decodes the log index in an entry of `revisions`. An absent entry is corruption.
-pub(super) fn decode_index(key: &[u8], bytes: Option<&[u8]>) -> Result<LogIndex, StorageError> {
-    let index = bytes.and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
-    index.map(LogIndex).ok_or_else(|| corrupt(REVISIONS, key, "a revision above the compaction point has no entry"))
 }

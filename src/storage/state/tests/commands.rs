@@ -196,7 +196,7 @@ fn commit_by(bed: &TestBed, index: u64, key: &str, authorship: Authorship) {
     txn.commit().unwrap();
 }
 
-/// The authors of all commands, and whether all heads are as version 0.3 writes them.
+/// The authors of all commands, and whether all of history is as version 0.3 writes it.
 fn authorships(bed: &TestBed) -> (Vec<Authorship>, bool) {
     let db = bed.store.current();
     let view = db.view().unwrap();
@@ -209,8 +209,8 @@ fn authorships(bed: &TestBed) -> (Vec<Authorship>, bool) {
     let mut iter = db.db.raw_iterator_cf(db.families().history);
     iter.seek_to_first();
     while let Some((key, value)) = iter.item() {
-        let (_, position) = crate::state::keys::parse_history(key).unwrap();
-        are_plain &= position > 0 || value[0] == 1;
+        assert!(crate::state::keys::parse_history(key).is_some());
+        are_plain &= value[0] == 1;
         iter.next();
     }
     (found, are_plain)
@@ -226,11 +226,11 @@ fn authors_go_with_the_version_that_has_them() {
     commit_by(&bed, 4, "c", Authorship::NODE);
     let unknown = Authorship::default();
     assert_eq!(authorships(&bed), (vec![unknown.clone(), alice.clone(), Authorship::NODE], false));
-    bed.store.current().remove_authors().unwrap();
+    bed.store.current().make_history_plain().unwrap();
     assert_eq!(authorships(&bed).0[1], alice, "the version has them");
     let before = bed.store.read(|view| view.state_hash()).unwrap();
     set_version(&bed, 5, Version::V0_3);
-    bed.store.current().remove_authors().unwrap();
+    bed.store.current().make_history_plain().unwrap();
     assert_eq!(authorships(&bed), (vec![unknown.clone(); 3], true));
     assert_eq!(bed.pairs(LogIndex(5)), ["a=1", "b=", "c="]);
     // A program of 0.3 reads what is there, and so does one of 0.4 after the version rose again.
@@ -238,7 +238,7 @@ fn authors_go_with_the_version_that_has_them() {
     commit_by(&bed, 7, "d", alice.clone());
     assert_eq!(authorships(&bed).0[3], alice);
     set_version(&bed, 8, Version::V0_3);
-    bed.store.current().remove_authors().unwrap();
+    bed.store.current().make_history_plain().unwrap();
     assert!(authorships(&bed).1);
     assert_ne!(before, 0);
 }
@@ -307,7 +307,7 @@ fn heads_lead_to_the_versions_that_records_replace() {
     assert_eq!(kept, PREVIOUS_MAX as usize + 3 + 1, "those of commands 5, 6 and 7");
     set_version(&bed, 8, Version::V0_3);
     bed.commit(9, &[("a", Some("old"))]);
-    bed.store.current().remove_authors().unwrap();
+    bed.store.current().make_history_plain().unwrap();
     assert!(previous_versions(&bed).iter().all(|(head, _)| head.is_none()));
     assert!(authorships(&bed).1);
 }
@@ -316,7 +316,7 @@ fn heads_lead_to_the_versions_that_records_replace() {
 fn heads_of_a_version_that_came_and_went_within_one_transaction_are_found() {
     let bed = TestBed::new();
     let db = bed.store.current();
-    db.remove_authors().unwrap();
+    db.make_history_plain().unwrap();
     let rises = db.version_rises();
     let mut txn = bed.store.begin(&db).unwrap();
     let version = |txn: &mut crate::state::WriteTxn<'_>, index, version| {
@@ -336,6 +336,6 @@ fn heads_of_a_version_that_came_and_went_within_one_transaction_are_found() {
     txn.commit().unwrap();
     assert_eq!(db.version_rises(), rises + 2);
     assert_eq!(authorships(&bed), (vec![Authorship::NODE], false));
-    db.remove_authors().unwrap();
+    db.make_history_plain().unwrap();
     assert_eq!(authorships(&bed), (vec![Authorship::default()], true));
 }

@@ -4,6 +4,7 @@
 mod bed;
 mod commands;
 mod commit;
+mod compact_history;
 mod generations;
 mod golden;
 mod inspect;

@@ -17,9 +17,9 @@ use crate::state::outline::Outline;
 use crate::state::overlay::EventValue;
 use crate::state::reader::{NEWEST, StateReader};
 use crate::state::record::{HistoryRecord, Version};
+use crate::state::revisions;
 use crate::state::scan::VersionScan;
 use crate::state::type_record::{Registration, TypeRecord};
-use crate::state::view::decode_index;
 use headwater_types::resource::{Resource, Tenancy, TypeName, resource_key};
 use headwater_types::{KeyRange, LogIndex, ResourceId, Revision};
 
@@ -137,8 +137,7 @@ impl StateReader for WriteTxn<'_> {
             let known = self.revisions.get(ahead).map(|(_, index)| *index);
             return Ok(known.or_else(current).expect("invariant: checked by the caller"));
         }
-        let key = keys::revision(revision);
-        decode_index(&key, self.db.db.get_pinned_cf(self.families.revisions, key)?.as_deref())
+        revisions::find(self.db, ReadOptions::default(), &self.head, revision)
     }
 
     fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Result<Option<Version>, StorageError> {
