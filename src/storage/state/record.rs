@@ -51,7 +51,8 @@ pub struct Version {
     pub lease: LeaseId,
 }
 
-/// Head of a command's history: the record at position 0, with facts about the command.
+/// Head of a command's history, with facts about the command: the row at position 0, or the end of
+/// the row of the command's only record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryHead {
     /// The KV revision that the command made. `None` if it left the revision as it was.
