@@ -337,9 +337,9 @@ async fn convert_log(node: &Node, form: LogForm, convert_after: &mut Instant) ->
 }
 
 /// Makes the data directory usable by older programs, if its mark needs a newer version than the
-/// cluster's. Makes history plain, flushes the state, removes the applied log entries,
-/// stores the log in the form that the version knows, then lowers the mark. The mark stays if the
-/// version or the state has changed meanwhile.
+/// cluster's. Makes history plain, flushes the state, removes the applied log entries, stores the
+/// log in the form that the version knows, then lowers the mark. The mark stays if the version or
+/// the state has changed meanwhile.
 async fn ready_for_older_programs(node: &Node, convert_after: &mut Instant) -> Result<(), NodeError> {
     let db = node.inner.store.current();
     let rises = db.version_rises();

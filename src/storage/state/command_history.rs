@@ -66,9 +66,8 @@ impl CommandHistory {
     ) {
         self.head.clear();
         head.encode(&mut self.head);
-        debug_assert_eq!(head.count as usize, self.records.len(), "invariant: each position has its record");
         let is_whole = match &mut self.records[..] {
-            [(1, end)] if is_compact && history_row::append_head(&mut self.bytes, &self.head) => {
+            [(1, end)] if is_compact && head.count == 1 && history_row::append_head(&mut self.bytes, &self.head) => {
                 *end = self.bytes.len();
                 true
             }

@@ -33,7 +33,7 @@ impl ReadView<'_> {
     pub fn state_hash(&self) -> Result<u64, StorageError> {
         let mut hash = WordHasher::default();
         self.hash_data(&mut hash)?;
-        self.hash_family(META, &[], &mut hash)?;
+        self.hash_family(META, &mut hash)?;
         Ok(hash.finish())
     }
 
@@ -53,7 +53,7 @@ impl ReadView<'_> {
         let StateHead { revision, compaction, live_keys, live_bytes, alarms, types, .. } = *self.head();
         let content = StateHead { revision, compaction, live_keys, live_bytes, alarms, types, ..StateHead::EMPTY };
         hash.bytes(&content.encode());
-        self.visit_family(META, &[], |key, value| {
+        self.visit_family(META, |key, value| {
             if [keys::META_HEAD, keys::META_RECLAIM, keys::META_MEMBERSHIP, keys::META_LEASE_CLOCK].contains(&key) {
                 return Ok(());
             }
@@ -118,7 +118,7 @@ impl ReadView<'_> {
             batch.flush()?;
         }
         self.hash_revisions(hash)?;
-        self.hash_family(INDEX, &[], hash)
+        self.hash_family(INDEX, hash)
     }
 
     fn hash_revisions(&self, hash: &mut WordHasher) -> Result<(), StorageError> {
@@ -178,11 +178,10 @@ impl ReadView<'_> {
         Ok(())
     }
 
-    /// Hashes the entries of a family from the key `from` on, without the data that is not
-    /// replicated.
-    fn hash_family(&self, name: &str, from: &[u8], hash: &mut WordHasher) -> Result<(), StorageError> {
+    /// Hashes the entries of a family, without the data that is not replicated.
+    fn hash_family(&self, name: &str, hash: &mut WordHasher) -> Result<(), StorageError> {
         hash.bytes(name.as_bytes());
-        self.visit_family(name, from, |key, value| {
+        self.visit_family(name, |key, value| {
             if name != META || key != keys::META_RECLAIM {
                 hash.bytes(key);
                 hash.bytes(value);
@@ -194,7 +193,6 @@ impl ReadView<'_> {
     fn visit_family(
         &self,
         name: &str,
-        from: &[u8],
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         let family = match name {
@@ -202,7 +200,7 @@ impl ReadView<'_> {
             _ => self.families.meta,
         };
         let mut iter = self.db.db.raw_iterator_cf_opt(family, self.options());
-        iter.seek(from);
+        iter.seek_to_first();
         while let Some((key, value)) = iter.item() {
             visit(key, value)?;
             iter.next();

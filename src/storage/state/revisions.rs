@@ -3,8 +3,8 @@
 //! Most commands make a revision, so index and revision mostly grow together: their distance, index
 //! minus revision, changes when an entry of the log made none. An entry of the family `revisions`
 //! begins a run of revisions with one distance; the run ends before the next entry. The compaction
-//! point begins a run as well. Before [`Feature::CompactHistory`] every revision has an entry, each
-//! a run of its own.
+//! point begins a run as well. Before [`CompactHistory`](headwater_types::Feature::CompactHistory)
+//! every revision has an entry, each a run of its own.
 //!
 //! Owns the family. Invariant: within a run, commands at consecutive log indexes made consecutive
 //! revisions. A run may be cut in two: a member that has just started does not know the last
@@ -18,7 +18,7 @@ use super::head::{CompactionPoint, StateHead};
 use super::keys;
 use super::options::REVISIONS;
 use crate::StorageError;
-use headwater_types::{Feature, LogIndex, Revision};
+use headwater_types::{LogIndex, Revision};
 
 /// Index minus revision. Wraps around where there are more revisions than indexes, as in a restored
 /// store.
@@ -156,11 +156,6 @@ pub(super) fn stage_removal(
         iter.next();
     }
     Ok(iter.status()?)
-}
-
-/// Whether revisions are stored in runs in a state with this head.
-pub(super) fn are_in_runs(head: &StateHead) -> bool {
-    Feature::CompactHistory.is_in(head.version.version)
 }
 
 /// The entry at which an iterator stands. `None` behind the last one.

@@ -563,9 +563,9 @@ impl<'db> WriteTxn<'db> {
     /// versions in key order because their insertion is cheap then, the entries of `index`, and the
     /// records of `meta`. Also updates filter and caches.
     fn stage(&mut self) {
-        let in_runs = revisions::are_in_runs(&self.head);
+        let is_compact = Feature::CompactHistory.is_in(self.head.version.version);
         let Self { batch, overlay, families, db, .. } = self;
-        revisions::stage(&self.revisions, &mut db.last_distance.lock(), in_runs, batch, families.revisions);
+        revisions::stage(&self.revisions, &mut db.last_distance.lock(), is_compact, batch, families.revisions);
         let (mut key, mut value) = (Vec::new(), Vec::new());
         db.ranges.forget(overlay.keys_of(Table::Kv), overlay.newest_of(Table::Kv));
         for (table, user_key, versions) in overlay.keys() {
