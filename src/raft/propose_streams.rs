@@ -48,7 +48,7 @@ impl ProposeStreams {
         match streams.get(&leader.get()) {
             Some((url, stream)) if *url == address && !stream.is_closed() => stream.clone(),
             _ => {
-                let (stream, batcher) = Queue::new();
+                let (stream, batcher) = Queue::forwarding();
                 tokio::spawn(run(peers.shared(leader.get(), info), batcher));
                 streams.insert(leader.get(), (address, stream.clone()));
                 stream

@@ -160,7 +160,7 @@ pub async fn start(
     if participation == Participation::Rejoining {
         raft.runtime_config().elect(false);
     }
-    let (local, batcher) = Queue::new();
+    let (local, batcher) = Queue::leading();
     tokio::spawn(feed(raft.clone(), batcher));
     let consensus = Consensus::from_inner(Arc::new(Inner {
         cluster: cluster_id,
