@@ -25,8 +25,8 @@ pub(super) const BATCH_MAX: usize = 1024;
 /// that is gathered at the same time. A new command waits for at most this many sent commands, and
 /// for its client's turn.
 pub(super) const SENT_MAX: usize = 2 * BATCH_MAX;
-/// Most bytes of commands that are sent and not answered: as many full batches as the leader
-/// handles at once. The last command may exceed the bound.
+/// Most bytes of commands that are sent and not answered: four full batches of the leader. The
+/// last command may exceed the bound.
 const SENT_BYTES_MAX: usize = 4 * APPEND_BYTES_MAX;
 /// Cost of a command in addition to its bytes, bytes: a small command costs the members about as
 /// much processor time as this many bytes of a large one.

@@ -3,12 +3,11 @@
 //!
 //! A batch of any size costs one log write and one fsync on every member and a few messages: larger
 //! batches cost less per command. Clients that wait for their answers return one after the other,
-//! so a batch that starts with the first of them stays small. A batch therefore waits for most of
+//! so a batch that starts with the first of them stays small. A batch therefore waits for a share of
 //! the recent clients, at most [`LINGER_MAX`]. While other batches are under way, a small batch also
-//! waits for them, at most [`IN_FLIGHT_WAIT_MAX`]. Where there are so many clients that batches are
-//! large all the same, waiting leaves the processors idle: a [`Pace`] of its own says then what a
-//! batch waits for. Invariant: the results of a job come back in the order of its commands, exactly
-//! one each.
+//! waits for them, at most [`IN_FLIGHT_WAIT_MAX`]. The [`Pace`] says what is waited for: less where
+//! clients are many. Invariant: the results of a job come back in the order of its commands,
+//! exactly one each.
 
 use std::time::Duration;
 
@@ -47,19 +46,21 @@ struct Pace {
     in_flight_max: usize,
 }
 
-/// The pace of a few clients. Measured with 64 clients: without a share to wait for, a batch held
-/// 20 commands and a put cost 97 us of processor time on three members; with it 51 and 58 us, and
+/// The pace of few clients. Measured with 64 clients: without a share to wait for, a batch held 20
+/// commands and a put cost 97 us of processor time on three members; with it 51 and 58 us, and
 /// latency fell, too.
-const OF_FEW: Pace = Pace { clients_min: 0, share_percent: 75, commands_min_while_busy: 128, in_flight_max: 4 };
-/// The pace of many clients where this member leads. Measured on three members of one machine, this
-/// one and [`OF_MANY_FORWARDING`] together ÷ [`OF_FEW`] alone: with 256 clients 1.11 as many puts
-/// for 0.92 of the processor time, with 128 1.12 for 0.92, with 1000 0.98 for 1.04.
-const OF_MANY_LEADING: Pace =
+const FEW_CLIENTS: Pace = Pace { clients_min: 0, share_percent: 75, commands_min_while_busy: 128, in_flight_max: 4 };
+/// The pace of many clients where this member leads: their batches are large anyway, and the
+/// processors must not idle while one is written, replicated and applied.
+const MANY_CLIENTS_LEADING: Pace =
     Pace { clients_min: 96, share_percent: 25, commands_min_while_busy: 48, in_flight_max: 6 };
-/// The pace of many clients where this member forwards: at once. The leader gathers what comes. With
-/// 21 clients on each member, forwarding at once costs 4 % of the puts.
-const OF_MANY_FORWARDING: Pace =
-    Pace { clients_min: 48, share_percent: 0, commands_min_while_busy: 1, in_flight_max: 4 };
+/// The pace of many clients where this member forwards: at once, for the leader gathers what comes.
+/// The commands that are held back while the most batches are under way must be few beside those
+/// that the leader waits for.
+const MANY_CLIENTS_FORWARDING: Pace =
+    Pace { clients_min: 48, share_percent: 0, commands_min_while_busy: 1, in_flight_max: FORWARDED_BATCHES_MAX };
+/// Most batches of many clients that are forwarded and not answered, count.
+pub(super) const FORWARDED_BATCHES_MAX: usize = 12;
 /// Number of recent clients below which a batch does not wait for them, count: latency then matters
 /// more than batch size.
 const RECENT_CLIENTS_MIN: usize = 16;
@@ -111,15 +112,15 @@ pub(super) struct Queue {
 impl Queue {
     /// A queue whose batches go to openraft.
     pub(super) fn leading() -> (Self, Batcher) {
-        Self::new(&OF_MANY_LEADING)
+        Self::new(&MANY_CLIENTS_LEADING)
     }
 
     /// A queue whose batches go to the leader.
     pub(super) fn forwarding() -> (Self, Batcher) {
-        Self::new(&OF_MANY_FORWARDING)
+        Self::new(&MANY_CLIENTS_FORWARDING)
     }
 
-    fn new(of_many: &'static Pace) -> (Self, Batcher) {
+    fn new(many_clients: &'static Pace) -> (Self, Batcher) {
         let (jobs, waiting) = mpsc::channel(JOBS_QUEUED);
         let (done, ended) = mpsc::unbounded_channel();
         (
@@ -128,7 +129,7 @@ impl Queue {
                 waiting,
                 done,
                 ended,
-                of_many,
+                many_clients,
                 held: None,
                 in_flight: 0,
                 commands_in_flight: 0,
@@ -179,14 +180,15 @@ pub(super) struct Batcher {
     waiting: mpsc::Receiver<Job>,
     done: mpsc::UnboundedSender<BatchEnded>,
     ended: mpsc::UnboundedReceiver<BatchEnded>,
-    of_many: &'static Pace,
+    many_clients: &'static Pace,
     /// The job that did not fit the last batch. It begins the next one.
     held: Option<Job>,
     in_flight: usize,
     /// Number of commands in the batches under way.
     commands_in_flight: usize,
-    /// The most commands that were recently under way together; decays with every batch. It stands
-    /// for the number of recent clients.
+    /// The most commands that were recently under way together; fades by a sixteenth of the commands
+    /// that leave. It stands for the number of recent clients; a client with many commands at once,
+    /// and leases that run out, count as many.
     recent_peak: usize,
     /// Time at which the last batch ended.
     last_end: Instant,
@@ -249,11 +251,11 @@ impl Batcher {
             let count = open_batch.commands.len();
             // The clients of the batches under way cannot write again before these have ended.
             let linger_end = self.last_end.max(opened) + LINGER_MAX;
-            let has_most_clients = self.has_most_clients(count);
+            let has_share = self.has_share(count);
             let pace = self.pace();
-            let large = open_batch.is_full() || (has_most_clients && count >= pace.commands_min_while_busy);
+            let large = open_batch.is_full() || (has_share && count >= pace.commands_min_while_busy);
             let may_overlap = large && self.in_flight < pace.in_flight_max;
-            if may_overlap || (self.in_flight == 0 && (large || has_most_clients || !lingers)) {
+            if may_overlap || (self.in_flight == 0 && (large || has_share || !lingers)) {
                 break;
             }
             tokio::select! {
@@ -284,7 +286,7 @@ impl Batcher {
         let count = open_batch.commands.len();
         self.in_flight += 1;
         self.commands_in_flight += count;
-        let faded = self.recent_peak - (self.recent_peak / 16).max(1).min(self.recent_peak);
+        let faded = self.recent_peak.saturating_sub((count / 16).max(1));
         self.recent_peak = self.commands_in_flight.max(faded);
         Some(Batch {
             commands: open_batch.commands,
@@ -295,12 +297,12 @@ impl Batcher {
 
     /// The pace for as many clients as there were recently.
     fn pace(&self) -> &'static Pace {
-        if self.recent_peak >= self.of_many.clients_min { self.of_many } else { &OF_FEW }
+        if self.recent_peak >= self.many_clients.clients_min { self.many_clients } else { &FEW_CLIENTS }
     }
 
-    /// Whether `count` commands are the share of the recent clients that a batch waits for, or the
-    /// recent clients are too few to wait for.
-    fn has_most_clients(&self, count: usize) -> bool {
+    /// Whether `count` commands are the share that a batch waits for of the recent clients without a
+    /// command under way, or the recent clients are too few to wait for.
+    fn has_share(&self, count: usize) -> bool {
         let able = self.recent_peak.saturating_sub(self.commands_in_flight);
         self.recent_peak < RECENT_CLIENTS_MIN || count * 100 >= able * self.pace().share_percent
     }
@@ -353,7 +355,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_together_goes_together_and_gets_its_own_results() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let [a, b] = [2, 3].map(|count| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
@@ -368,7 +370,7 @@ mod tests {
 
     #[tokio::test]
     async fn results_that_never_came_are_said_to_be_missing() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let job = tokio::spawn(async move { queue.run(commands(3), WriteError::Discarded).await });
         let batch = batcher.next().await.unwrap();
         batch.jobs.answer(vec![applied(1)], &WriteError::ConnectionLost);
@@ -378,7 +380,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_small_batch_waits_while_one_is_under_way_and_goes_when_it_ends() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let lone = |queue: &Queue| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(1), WriteError::Discarded).await })
@@ -396,25 +398,25 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_batch_does_not_wait() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let spawn = |count| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
         };
         let _first = spawn(1);
         let _under_way = batcher.next().await.unwrap();
-        let _second = spawn(OF_FEW.commands_min_while_busy);
-        assert_eq!(batcher.next().await.unwrap().commands.len(), OF_FEW.commands_min_while_busy);
+        let _second = spawn(FEW_CLIENTS.commands_min_while_busy);
+        assert_eq!(batcher.next().await.unwrap().commands.len(), FEW_CLIENTS.commands_min_while_busy);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_large_batch_does_not_wait_for_clients_of_a_batch_under_way() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let spawn = || {
             let queue = queue.clone();
-            tokio::spawn(
-                async move { queue.run(commands(OF_FEW.commands_min_while_busy), WriteError::Discarded).await },
-            )
+            tokio::spawn(async move {
+                queue.run(commands(FEW_CLIENTS.commands_min_while_busy), WriteError::Discarded).await
+            })
         };
         let began = Instant::now();
         let _first = spawn();
@@ -424,13 +426,13 @@ mod tests {
         drop(first);
         // Twice as many commands were under way together, and half of these still are.
         let _third = spawn();
-        assert_eq!(batcher.next().await.unwrap().commands.len(), OF_FEW.commands_min_while_busy);
+        assert_eq!(batcher.next().await.unwrap().commands.len(), FEW_CLIENTS.commands_min_while_busy);
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test]
     async fn a_batch_that_is_full_of_bytes_does_not_wait_either() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let spawn = |command: Bytes| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(vec![command], WriteError::Discarded).await })
@@ -443,7 +445,7 @@ mod tests {
 
     #[tokio::test]
     async fn jobs_that_exceed_one_message_together_go_one_after_the_other() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let spawn = |sizes: &[usize]| {
             let queue = queue.clone();
             let commands = sizes.iter().map(|bytes| vec![0; *bytes].into()).collect();
@@ -474,7 +476,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_waits_for_most_of_a_crowd_and_not_for_long() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let spawn = |count| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
@@ -497,7 +499,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn clients_of_the_batch_under_way_get_the_time_to_return_after_its_end() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let spawn = |count| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
@@ -519,7 +521,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn clients_that_do_not_return_after_its_end_are_waited_for_only_briefly() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let spawn = |count| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
@@ -538,20 +540,20 @@ mod tests {
 
     #[tokio::test]
     async fn after_a_pause_nobody_is_waited_for() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let _crowd = tokio::spawn(async move { queue.run(commands(100), WriteError::Discarded).await });
         drop(batcher.next().await.unwrap());
         batcher.note_all_ended();
         let ended = batcher.last_end;
         batcher.forget_absent_clients(ended + CLIENT_AWAY_MIN);
-        assert!(!batcher.has_most_clients(1), "they may still come back");
+        assert!(!batcher.has_share(1), "they may still come back");
         batcher.forget_absent_clients(ended + CLIENT_AWAY_MIN + Duration::from_micros(1));
-        assert!(batcher.has_most_clients(1));
+        assert!(batcher.has_share(1));
     }
 
     #[tokio::test]
     async fn a_crowd_that_does_not_come_is_waited_for_a_few_times_only() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let spawn = |count| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
@@ -562,12 +564,12 @@ mod tests {
             let _lone = spawn(1);
             drop(batcher.next().await.unwrap());
         }
-        assert!(batcher.has_most_clients(1), "half as many are expected after each that was waited for in vain");
+        assert!(batcher.has_share(1), "half as many are expected after each that was waited for in vain");
     }
 
     #[tokio::test]
     async fn a_crowd_that_went_away_is_forgotten() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         let _crowd = tokio::spawn({
             let queue = queue.clone();
             async move { queue.run(commands(1000), WriteError::Discarded).await }
@@ -578,12 +580,12 @@ mod tests {
             let _lone = tokio::spawn(async move { queue.run(commands(1), WriteError::Discarded).await });
             drop(batcher.next().await.unwrap());
         }
-        assert!(batcher.has_most_clients(1));
+        assert!(batcher.has_share(1));
     }
 
     #[tokio::test]
     async fn the_end_of_the_queue_ends_the_gatherer() {
-        let (queue, mut batcher) = Queue::new(&OF_FEW);
+        let (queue, mut batcher) = Queue::new(&FEW_CLIENTS);
         drop(queue);
         assert!(batcher.next().await.is_none());
     }
@@ -620,16 +622,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn commands_of_many_clients_are_forwarded_at_once() {
-        assert_eq!(went_at_once(Queue::forwarding(), 64, &[1, 2, 1, 1, 1]).await, [1, 2, 1, 1]);
-        assert!(went_at_once(Queue::forwarding(), 47, &[1]).await.is_empty(), "a few are waited for");
+        let sizes = [1; FORWARDED_BATCHES_MAX + 1];
+        assert_eq!(went_at_once(Queue::forwarding(), 100, &sizes).await, sizes[1..]);
+        assert_eq!(went_at_once(Queue::forwarding(), 48, &[1]).await, [1]);
+        assert!(went_at_once(Queue::forwarding(), 47, &[1]).await.is_empty(), "few are waited for");
         assert_eq!(went_at_once(Queue::forwarding(), 47, &[36, 10]).await, [36]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_waits_for_a_smaller_share_of_many_clients() {
-        assert_eq!(went_at_once(Queue::leading(), 200, &[50, 48, 48, 48, 48, 48, 48]).await, [50, 48, 48, 48, 48, 48]);
-        assert!(went_at_once(Queue::leading(), 200, &[49]).await.is_empty(), "less than the share");
-        assert_eq!(went_at_once(Queue::leading(), 100, &[50, 47]).await, [50], "too few while another is under way");
-        assert!(went_at_once(Queue::leading(), 95, &[50]).await.is_empty(), "most of a few are waited for");
+        let most = [50, 48, 48, 48, 48, 48];
+        assert_eq!(went_at_once(Queue::leading(), 200, &[&most[..], &[48]].concat()).await, most);
+        assert_eq!(went_at_once(Queue::leading(), 96, &[24]).await, [24]);
+        assert!(went_at_once(Queue::leading(), 96, &[23]).await.is_empty(), "less than the share");
+        assert_eq!(went_at_once(Queue::leading(), 200, &[50, 47]).await, [50], "too few while another is under way");
+        assert!(went_at_once(Queue::leading(), 95, &[50]).await.is_empty(), "most of few are waited for");
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use super::batcher::{Batch, BatchJobs, Batcher, InFlight, Queue, Results};
+use super::batcher::{Batch, BatchJobs, Batcher, FORWARDED_BATCHES_MAX, InFlight, Queue, Results};
 use super::network::{PeerClient, Peers};
 use super::propose::{WriteError, result_from_pb};
 use super::types::MemberInfo;
@@ -21,6 +21,7 @@ use headwater_types::NodeId;
 /// Most messages that wait for the connection, count. While the leader answers, fewer batches are
 /// under way.
 const MESSAGES_QUEUED: usize = 16;
+const _: () = assert!(FORWARDED_BATCHES_MAX < MESSAGES_QUEUED);
 /// Time between two checks for an overdue answer.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
