@@ -256,7 +256,8 @@ PROFILE_DATA=$ROOT/benches/guided.profdata.xz
 PROFILE_VERSIONS=$ROOT/benches/guided.versions
 
 # Runs cargo with one more flag for the compiler, in a folder below the usual one: the flag makes other Rust libraries. RocksDB is
-# C++: its library is reused. cargo_with_flag FOLDER FLAG COMMAND …
+# C++: its library is reused. The Rust libraries do not check for overflow, as in every release build; the crates of the project
+# do. cargo_with_flag FOLDER FLAG COMMAND …
 cargo_with_flag() {
     local folder=$CARGO_TARGET_DIR/$1 flag=$2 library
     shift 2
@@ -269,7 +270,8 @@ cargo_with_flag() {
         [[ -n $library ]] || die "there is no library of RocksDB below $CARGO_TARGET_DIR/debug/build"
     fi
     ROCKSDB_STATIC=1 ROCKSDB_LIB_DIR=$(dirname -- "$library") CARGO_TARGET_DIR=$folder \
-        in_root cargo --config "target.'cfg(all())'.rustflags = ['$flag']" "$@" >&2
+        in_root cargo --config "target.'cfg(all())'.rustflags = ['$flag']" \
+        --config 'profile.dev.package."*".overflow-checks = false' "$@" >&2
 }
 
 # A RocksDB library of the locked version in the usual folder; nothing if none was compiled to its end.
