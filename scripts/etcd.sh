@@ -4,9 +4,13 @@
 ETCD_PACKAGE_DIR=$CACHE_DIR/etcd-server
 ETCD_PIDS=()
 
-# Prints the path of an etcd server: the machine's, or Debian's, unpacked without installing it, so that no service is
-# started.
+# Prints the path of an etcd server: $etcd_given, the machine's, or Debian's, unpacked without installing it, so that no
+# service is started.
 etcd_binary() {
+    if [[ -n ${etcd_given:-} ]]; then
+        printf '%s\n' "$etcd_given"
+        return
+    fi
     if command -v etcd; then
         return
     fi

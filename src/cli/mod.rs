@@ -392,6 +392,8 @@ mod tests {
             ("headwater bench put --clients 64 --val-size 16", true),
             ("headwater bench put --limit 5", false),
             ("headwater bench get --txn-ops 2", false),
+            ("headwater bench get --work 60us", true),
+            ("headwater bench lease --work 60us", false),
             ("headwater bench get --rw-ratio 2", false),
             ("headwater bench range --limit 5 --fill", true),
             ("headwater bench range --txn-ops 2", false),

@@ -1,5 +1,7 @@
 //! Processor time and memory of processes, from /proc.
 
+use std::time::Duration;
+
 use procfs::process::{Process, Stat, Status};
 use procfs::{ProcError, ProcResult};
 use serde::Serialize;
@@ -56,6 +58,24 @@ impl Sample {
     }
 }
 
+/// Takes this much processor time on the calling thread. Time in which the thread does not run does
+/// not count.
+pub(super) fn work(time: Duration) {
+    if time.is_zero() {
+        return;
+    }
+    let end = thread_time() + time;
+    while thread_time() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// Processor time that the calling thread has taken.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("the clock is never negative")
+}
+
 /// Resident memory of a process now, bytes.
 pub(super) fn resident_bytes(pid: u32) -> Result<u64, String> {
     Ok(bytes(status(pid)?.vmrss))
@@ -93,6 +113,14 @@ mod tests {
     use procfs::FromRead;
 
     use super::*;
+
+    #[test]
+    fn work_takes_processor_time() {
+        let before = thread_time();
+        work(Duration::from_millis(2));
+        let taken = thread_time() - before;
+        assert!(taken >= Duration::from_millis(2), "{taken:?}");
+    }
 
     #[test]
     fn names_cannot_shift_the_fields() {

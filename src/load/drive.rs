@@ -15,6 +15,7 @@ use rand::rngs::SmallRng;
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
+use super::cpu;
 use super::ledger::Ledger;
 use super::wire::{self, Answer, Connection, Failure};
 use super::workload::{Encoded, Method, Workload};
@@ -58,6 +59,8 @@ pub(super) struct Plan {
     /// A run is stopped once no operation has succeeded for twice this time. After the end of
     /// [`RunLimit::At`], it is stopped after this time alone.
     pub(super) timeout: Duration,
+    /// Processor time that a client takes for each answer besides what the generator needs itself.
+    pub(super) work: Duration,
     pub(super) progress: Option<&'static str>,
     /// The ledger that records each acknowledged put and each failure; `None` if no events are
     /// compared with the puts.
@@ -417,7 +420,10 @@ impl Client {
                 Ok(answer) if method == Method::LeaseKeepAlive && !answer.is_alive() => {
                     self.failed(key, "the lease is gone; give a larger --ttl".to_owned());
                 }
-                Ok(answer) => self.succeeded(method, due, key, wanted, answer),
+                Ok(answer) => {
+                    cpu::work(self.shared.plan.work);
+                    self.succeeded(method, due, key, wanted, answer);
+                }
                 Err(Failure::Status(reason)) => self.failed(key, reason),
                 Err(Failure::Transport(reason)) => {
                     self.failed(key, reason);
@@ -495,6 +501,7 @@ mod tests {
             rate: 0,
             seed: 1,
             timeout: Duration::from_secs(1),
+            work: Duration::ZERO,
             progress: None,
             ledger: None,
         }

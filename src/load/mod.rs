@@ -170,6 +170,10 @@ struct LoadArgs {
     /// Threads of the generator
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     threads: usize,
+    /// Processor time that a client takes for each answer besides what the generator needs: stands
+    /// for a heavier client. Clients of a thread take turns, and latency includes the wait
+    #[arg(long, value_parser = parse_duration, default_value = "0s", value_name = "DURATION")]
+    work: Duration,
     /// Seed of the random keys
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
@@ -257,6 +261,7 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
         rate,
         seed: load.seed,
         timeout: client.timeout,
+        work: Duration::ZERO,
         progress: (!load.quiet).then_some(what),
         ledger: None,
     };
@@ -278,7 +283,8 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
         kind => kind,
     };
     let before = cpu::Sample::take(&load.pids).map_err(CliError::Usage)?;
-    let outcome = drive::run(plan(workload(kind), load.clients, stop, load.rate, kind.name()))?;
+    let measured = plan(workload(kind), load.clients, stop, load.rate, kind.name());
+    let outcome = drive::run(Plan { work: load.work, ..measured })?;
     let spent = before.until_now().map_err(CliError::Finding)?;
     let settings = Settings {
         workload: kind.name(),
@@ -291,6 +297,7 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
         consistency: if client.consistency == Freshness::Serializable { "s" } else { "l" },
         sequential: load.sequential,
         rate: load.rate,
+        work_us: load.work.as_secs_f64() * 1e6,
     };
     let report = Report::new(settings, &outcome, spent);
     report.print(client.write_out)?;

@@ -24,6 +24,7 @@ pub(super) struct Settings {
     pub(super) consistency: &'static str,
     pub(super) sequential: bool,
     pub(super) rate: u64,
+    pub(super) work_us: f64,
 }
 
 /// Summary of a histogram of latencies: their count, and all other numbers in microseconds.
@@ -154,8 +155,10 @@ impl Report {
         }
         writeln!(
             out,
-            "longest pause between answers {:.1} ms; generator {:.1} us of processor time an operation",
-            self.longest_pause_ms, self.client_cpu_us_per_operation
+            "longest pause between answers {:.1} ms; generator {:.1} us of processor time an operation{}",
+            self.longest_pause_ms,
+            self.client_cpu_us_per_operation,
+            if s.work_us > 0.0 { format!(", {:.1} us of them --work", s.work_us) } else { String::new() }
         )?;
         if let Some(micros) = self.server_cpu_us_per_operation {
             writeln!(out, "servers {micros:.1} us of processor time an operation")?;

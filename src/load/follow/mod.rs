@@ -115,9 +115,20 @@ pub(super) fn run(args: FollowArgs, endpoints: Arc<[String]>, client: &ClientArg
         };
         let conns = clients.min(8);
         let endpoints = Arc::clone(&endpoints);
-        let (seed, timeout, progress) = (1, client.timeout, Some(what));
-        let plan =
-            Plan { endpoints, workload, clients, conns, threads: 1, stop, rate, seed, timeout, progress, ledger: None };
+        let plan = Plan {
+            endpoints,
+            workload,
+            clients,
+            conns,
+            threads: 1,
+            stop,
+            rate,
+            seed: 1,
+            timeout: client.timeout,
+            work: Duration::ZERO,
+            progress: Some(what),
+            ledger: None,
+        };
         let outcome = drive::run(plan)?;
         match outcome.failed() {
             0 => Ok(outcome),

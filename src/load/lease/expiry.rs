@@ -284,6 +284,7 @@ async fn puts(args: &LeaseExpiryArgs, endpoints: &Arc<[String]>, client: &Client
         rate: 0,
         seed: 1,
         timeout: client.timeout,
+        work: Duration::ZERO,
         progress: None,
         ledger: None,
     };

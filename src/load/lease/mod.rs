@@ -103,6 +103,7 @@ pub(super) fn run(args: LeaseArgs, endpoints: Arc<[String]>, client: &ClientArgs
         rate: args.rate,
         seed: args.seed,
         timeout: client.timeout,
+        work: Duration::ZERO,
         progress: (!args.quiet).then_some(kind.name()),
         ledger: None,
     };
@@ -120,6 +121,7 @@ pub(super) fn run(args: LeaseArgs, endpoints: Arc<[String]>, client: &ClientArgs
         consistency: "l",
         sequential: false,
         rate: args.rate,
+        work_us: 0.0,
     };
     Report::new(settings, &outcome, spent).print(client.write_out)?;
     if outcome.failed() > 0 && !args.allow_errors {

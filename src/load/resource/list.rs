@@ -151,6 +151,7 @@ fn fill(args: &ResourceListArgs, prefix: &str, endpoints: &Arc<[String]>, client
         rate: 0,
         seed: 1,
         timeout: client.timeout,
+        work: Duration::ZERO,
         progress: (!args.quiet).then_some("filling"),
         ledger: None,
     })?;

@@ -158,6 +158,7 @@ impl Writes {
             rate: 0,
             seed: 1,
             timeout: self.timeout,
+            work: Duration::ZERO,
             progress: None,
             ledger: None,
         })?;

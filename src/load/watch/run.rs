@@ -173,6 +173,7 @@ impl Run<'_> {
             rate: self.spec.rate,
             seed: self.phases.len() as u64 + 1,
             timeout: self.client.timeout,
+            work: Duration::ZERO,
             progress: (!self.spec.common.quiet).then_some(what),
             ledger,
         })?;
