@@ -1,11 +1,16 @@
 //! A state in the layout of version 0.4 (heads in the rows of only records, revisions in runs)
 //! answers as one in the layout of version 0.3 does.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use proptest::prelude::*;
+use rocksdb::DB;
 
 use super::bed::*;
 use crate::state::commands::{HistorySpan, Tables, WalkedCommand};
 use crate::state::{AppliedState, NEWEST, StateReader, Table};
+use crate::state::{history_row, options};
 use headwater_types::{Authorship, ChangeKind, ClusterVersion, KeyValue, LogIndex, Revision, Term, Version};
 
 const TABLES: Tables = Tables::of(&[Table::Kv]);
@@ -286,4 +291,58 @@ fn long_authors_keep_the_head_apart() {
         .unwrap();
     assert_eq!(found, [authorship]);
     assert_eq!(rows(&bed)[0], 2);
+}
+
+/// Whether a copy of the state has rows that programs before version 0.4 cannot read.
+fn has_compact_rows(copy: &Path) -> bool {
+    let db = DB::open_cf_for_read_only(&rocksdb::Options::default(), copy, [options::HISTORY], false).unwrap();
+    let mut rows = db.raw_iterator_cf(db.cf_handle(options::HISTORY).unwrap());
+    rows.seek_to_first();
+    while let Some(row) = rows.value() {
+        if history_row::parts(row).unwrap().1.is_some() {
+            return true;
+        }
+        rows.next();
+    }
+    rows.status().unwrap();
+    false
+}
+
+#[test]
+fn copies_are_what_they_promise_while_the_version_rises_and_falls() {
+    const ROUNDS: usize = 10;
+    let bed = bed(Version::V0_4);
+    let (copies, promised, is_done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let copier = scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let number = copies.fetch_add(1, Ordering::Relaxed);
+                let to = bed.dir.path().join(format!("copy-{number}"));
+                let copy = bed.store.current().checkpoint(&to).unwrap();
+                if copy.needs < Version::V0_4 {
+                    assert!(!has_compact_rows(&to), "copy {number}");
+                    promised.fetch_add(1, Ordering::Relaxed);
+                }
+                std::fs::remove_dir_all(&to).unwrap();
+            }
+        });
+        let mut index = 0;
+        for _ in 0..ROUNDS {
+            // While two copies are made, the version changes all the time.
+            let before = copies.load(Ordering::Relaxed);
+            while copies.load(Ordering::Relaxed) < before + 2 && !copier.is_finished() {
+                set_version(&bed, Version::V0_4);
+                index += 1;
+                write(&bed, index, &[(1, true)]);
+                set_version(&bed, Version::V0_3);
+            }
+            // Then it stands still until a copy was made without the newer version.
+            let before = promised.load(Ordering::Relaxed);
+            while promised.load(Ordering::Relaxed) == before && !copier.is_finished() {
+                std::thread::yield_now();
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert!(promised.into_inner() >= ROUNDS);
 }
