@@ -60,7 +60,7 @@ etcd_up() {
     ETCD_PIDS=()
     for node in "${NODES[@]}"; do
         mkdir -p -- "$folder/node$node"
-        # An empty environment: ETCD_ variables would be settings. The quota must hold a million keys.
+        # An empty environment: ETCD_ variables would be settings. The quota must hold two million keys.
         env --ignore-environment "$etcd" --name "node$node" --data-dir "$folder/node$node/data" \
             --listen-client-urls "http://127.0.0.1:${CLIENT_PORTS[node]}" \
             --advertise-client-urls "http://127.0.0.1:${CLIENT_PORTS[node]}" \

@@ -171,7 +171,7 @@ struct LoadArgs {
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     threads: usize,
     /// Processor time that a client takes for each answer besides what the generator needs: stands
-    /// for a heavier client. Clients of a thread take turns, and latency includes the wait
+    /// for a heavier client. Latency includes it, and the wait for other clients of the thread
     #[arg(long, value_parser = parse_duration, default_value = "0s", value_name = "DURATION")]
     work: Duration,
     /// Seed of the random keys
@@ -297,7 +297,7 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
         consistency: if client.consistency == Freshness::Serializable { "s" } else { "l" },
         sequential: load.sequential,
         rate: load.rate,
-        work_us: load.work.as_secs_f64() * 1e6,
+        work_us: load.work.as_nanos() as f64 / 1e3,
     };
     let report = Report::new(settings, &outcome, spent);
     report.print(client.write_out)?;

@@ -158,7 +158,7 @@ impl Report {
             "longest pause between answers {:.1} ms; generator {:.1} us of processor time an operation{}",
             self.longest_pause_ms,
             self.client_cpu_us_per_operation,
-            if s.work_us > 0.0 { format!(", {:.1} us of them --work", s.work_us) } else { String::new() }
+            if s.work_us > 0.0 { format!(", {:.1} us of it for --work", s.work_us) } else { String::new() }
         )?;
         if let Some(micros) = self.server_cpu_us_per_operation {
             writeln!(out, "servers {micros:.1} us of processor time an operation")?;

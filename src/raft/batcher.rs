@@ -55,8 +55,8 @@ const FEW_CLIENTS: Pace = Pace { clients_min: 0, share_percent: 75, commands_min
 const MANY_CLIENTS_LEADING: Pace =
     Pace { clients_min: 96, share_percent: 25, commands_min_while_busy: 48, in_flight_max: 6 };
 /// The pace of many clients where this member forwards: at once, for the leader gathers what comes.
-/// The commands that are held back while the most batches are under way must be few beside those
-/// that the leader waits for.
+/// While the most batches are under way, further commands wait here and not at the leader, which may
+/// be waiting for them: twelve batches leave few of them.
 const MANY_CLIENTS_FORWARDING: Pace =
     Pace { clients_min: 48, share_percent: 0, commands_min_while_busy: 1, in_flight_max: FORWARDED_BATCHES_MAX };
 /// Most batches of many clients that are forwarded and not answered, count.
@@ -186,9 +186,9 @@ pub(super) struct Batcher {
     in_flight: usize,
     /// Number of commands in the batches under way.
     commands_in_flight: usize,
-    /// The most commands that were recently under way together; fades by a sixteenth of the commands
-    /// that leave. It stands for the number of recent clients; a client with many commands at once,
-    /// and leases that run out, count as many.
+    /// The most commands that were recently under way together; each batch lowers it by a sixteenth
+    /// of its commands, at least by one. It stands for the number of recent clients; a client with
+    /// many commands at once, and leases that run out, count as many.
     recent_peak: usize,
     /// Time at which the last batch ended.
     last_end: Instant,
@@ -300,8 +300,8 @@ impl Batcher {
         if self.recent_peak >= self.many_clients.clients_min { self.many_clients } else { &FEW_CLIENTS }
     }
 
-    /// Whether `count` commands are the share that a batch waits for of the recent clients without a
-    /// command under way, or the recent clients are too few to wait for.
+    /// Whether `count` is the pace's share of the recent clients without a command under way, or more.
+    /// True below [`RECENT_CLIENTS_MIN`] recent clients.
     fn has_share(&self, count: usize) -> bool {
         let able = self.recent_peak.saturating_sub(self.commands_in_flight);
         self.recent_peak < RECENT_CLIENTS_MIN || count * 100 >= able * self.pace().share_percent
@@ -627,6 +627,13 @@ mod tests {
         assert_eq!(went_at_once(Queue::forwarding(), 48, &[1]).await, [1]);
         assert!(went_at_once(Queue::forwarding(), 47, &[1]).await.is_empty(), "few are waited for");
         assert_eq!(went_at_once(Queue::forwarding(), 47, &[36, 10]).await, [36]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_leaves_lowers_the_number_of_recent_clients() {
+        assert_eq!(went_at_once(Queue::forwarding(), 50, &[32, 1]).await, [32, 1]);
+        assert_eq!(went_at_once(Queue::forwarding(), 49, &[32, 1]).await, [32], "two fewer than 49 are few");
+        assert_eq!(went_at_once(Queue::forwarding(), 49, &[1, 1, 1]).await, [1, 1], "at least one fewer each time");
     }
 
     #[tokio::test(start_paused = true)]
