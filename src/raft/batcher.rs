@@ -3,10 +3,10 @@
 //!
 //! A batch of any size costs one log write and one fsync on every member and a few messages: larger
 //! batches cost less per command. Clients that wait for their answers return one after the other,
-//! so a batch that starts with the first of them stays small. A batch therefore waits for a share of
-//! the recent clients, at most [`LINGER_MAX`]. While other batches are under way, a small batch also
-//! waits for them, at most [`IN_FLIGHT_WAIT_MAX`]. The [`Pace`] says what is waited for: less where
-//! clients are many. Invariant: the results of a job come back in the order of its commands,
+//! so a batch that starts with the first of them stays small. A batch therefore waits for a share
+//! of the recent clients, at most [`LINGER_MAX`]. While other batches are under way, a small batch
+//! also waits for them, at most [`IN_FLIGHT_WAIT_MAX`]. The [`Pace`] says what is waited for: less
+//! where clients are many. Invariant: the results of a job come back in the order of its commands,
 //! exactly one each.
 
 use std::time::Duration;
@@ -55,8 +55,8 @@ const FEW_CLIENTS: Pace = Pace { clients_min: 0, share_percent: 75, commands_min
 const MANY_CLIENTS_LEADING: Pace =
     Pace { clients_min: 96, share_percent: 25, commands_min_while_busy: 48, in_flight_max: 6 };
 /// The pace of many clients where this member forwards: at once, for the leader gathers what comes.
-/// While the most batches are under way, further commands wait here and not at the leader, which may
-/// be waiting for them: twelve batches leave few of them.
+/// While the most batches are under way, further commands wait here and not at the leader, which
+/// may be waiting for them: twelve batches leave few of them.
 const MANY_CLIENTS_FORWARDING: Pace =
     Pace { clients_min: 48, share_percent: 0, commands_min_while_busy: 1, in_flight_max: FORWARDED_BATCHES_MAX };
 /// Most batches of many clients that are forwarded and not answered, count.
@@ -300,8 +300,8 @@ impl Batcher {
         if self.recent_peak >= self.many_clients.clients_min { self.many_clients } else { &FEW_CLIENTS }
     }
 
-    /// Whether `count` is the pace's share of the recent clients without a command under way, or more.
-    /// True below [`RECENT_CLIENTS_MIN`] recent clients.
+    /// Whether `count` is the pace's share of the recent clients without a command under way, or
+    /// more. True below [`RECENT_CLIENTS_MIN`] recent clients.
     fn has_share(&self, count: usize) -> bool {
         let able = self.recent_peak.saturating_sub(self.commands_in_flight);
         self.recent_peak < RECENT_CLIENTS_MIN || count * 100 >= able * self.pace().share_percent
@@ -602,8 +602,8 @@ mod tests {
         None
     }
 
-    /// The sizes of the batches that went at once, none of which ends, when jobs of `sizes` came one
-    /// after the other until one had to wait. `recent` clients had commands under way before.
+    /// The sizes of the batches that went at once, none of which ends, when jobs of `sizes` came
+    /// one after the other until one had to wait. `recent` clients had commands under way before.
     async fn went_at_once((queue, mut batcher): (Queue, Batcher), recent: usize, sizes: &[usize]) -> Vec<usize> {
         let spawn = |count| {
             let queue = queue.clone();
