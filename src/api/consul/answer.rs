@@ -11,7 +11,7 @@ use http_body_util::Full;
 use serde::Serialize;
 use tonic::body::Body;
 
-use headwater_api_shared::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
+use headwater_api_shared::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX, unindexed};
 use headwater_node::{CatalogError, ConsulTreeTooLarge, Node, NodeError, NodeErrorKind};
 use headwater_types::acl::AclRefusal;
 use headwater_types::catalog::CatalogRefusal;
@@ -147,11 +147,11 @@ impl Answer {
         let denies = node.acl().is_enabled() && !node.acl().allows_by_default();
         headers.insert(X_CONSUL_DEFAULT_ACL, HeaderValue::from_static(if denies { "deny" } else { "allow" }));
         if let Some(state) = self.state {
-            headers.insert(HEADWATER_INDEX, HeaderValue::from(state.get()));
+            headers.insert(HEADWATER_INDEX, unindexed(state.get()));
         }
         if let Some(meta) = self.meta {
             let index = meta.index.get().max(1);
-            headers.insert(X_CONSUL_INDEX, HeaderValue::from(index));
+            headers.insert(X_CONSUL_INDEX, unindexed(index));
             headers.insert(X_CONSUL_CONSISTENCY, HeaderValue::from_static(meta.consistency));
         }
         if self.has_contact {

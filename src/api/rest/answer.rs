@@ -100,11 +100,11 @@ fn http_status(code: Code) -> StatusCode {
 }
 
 /// Copies the log index, the page token and the mark of an indeterminate write into the headers of
-/// `response`, as far as `metadata` has them.
+/// `response`, as far as `metadata` has them, with what the values are marked as.
 fn copy_metadata(metadata: &MetadataMap, response: &mut Response<Body>) {
     for name in ["headwater-index", "headwater-page-token", "headwater-indeterminate"] {
-        if let Some(value) = metadata.get(name).and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
-            response.headers_mut().insert(HeaderName::from_static(name), value);
+        if let Some(value) = metadata.as_ref().get(name) {
+            response.headers_mut().insert(HeaderName::from_static(name), value.clone());
         }
     }
 }

@@ -138,11 +138,21 @@ pub fn read_epoch_text(text: &str) -> Option<StoreEpoch> {
     (write_epoch_text(epoch) == text).then_some(epoch)
 }
 
+/// A number that differs from answer to answer, as the value of a header. It is marked as
+/// sensitive, so that HTTP/2 writes it as a literal that is never indexed (RFC 7541, section
+/// 6.2.3). Indexed, such numbers would fill the table of headers of a connection and never be used
+/// again: each further answer would be compared with all of them and displace one.
+pub fn unindexed(number: impl Into<HeaderValue>) -> HeaderValue {
+    let mut value = number.into();
+    value.set_sensitive(true);
+    value
+}
+
 /// Makes an answer of a message, with the log index of the state that it was computed from, or of
 /// the write.
 pub fn reply<T>(index: LogIndex, message: T) -> Response<T> {
     let mut response = Response::new(message);
-    response.metadata_mut().as_mut().insert(HEADWATER_INDEX, HeaderValue::from(index.get()));
+    response.metadata_mut().as_mut().insert(HEADWATER_INDEX, unindexed(index.get()));
     response
 }
 
@@ -160,7 +170,7 @@ pub fn reply_with_epoch<T>(epoch: Option<StoreEpoch>, index: LogIndex, message: 
 /// owner.
 pub fn reply_with_token<T>(index: LogIndex, token: Revision, message: T) -> Response<T> {
     let mut response = reply(index, message);
-    response.metadata_mut().as_mut().insert(HEADWATER_FENCING_TOKEN, HeaderValue::from(token.get()));
+    response.metadata_mut().as_mut().insert(HEADWATER_FENCING_TOKEN, unindexed(token.get()));
     response
 }
 
@@ -180,6 +190,17 @@ mod tests {
 
     fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<RequestContext, InvalidMetadata> {
         super::read(metadata, &Extensions::new(), timeout_max)
+    }
+
+    #[test]
+    fn numbers_of_single_answers_are_not_kept_in_tables_of_headers() {
+        let answer = reply_with_token(LogIndex(7), Revision(9), ());
+        for (name, number) in [(HEADWATER_INDEX, "7"), (HEADWATER_FENCING_TOKEN, "9")] {
+            let value = &answer.metadata().as_ref()[&name];
+            assert!(value == number && value.is_sensitive(), "{name}");
+        }
+        let answer = reply_with_epoch(Some(StoreEpoch(3)), LogIndex(7), ());
+        assert!(!answer.metadata().as_ref()[&HEADWATER_EPOCH].is_sensitive(), "all answers have the same one");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use http::HeaderValue;
 use tonic::{Code, Status};
 
-use super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
+use super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX, unindexed};
 use super::grpc_metrics::code_name;
 use headwater_node::{NodeError, Unanswered};
 use headwater_types::{AlarmKind, AuthRefusal, MemberRefusal, Refusal, VersionRefusal};
@@ -184,7 +184,7 @@ pub fn node_status(error: &NodeError) -> Status {
         metadata.insert(HEADWATER_INDETERMINATE, HeaderValue::from_static("true"));
     }
     if let NodeError::MinIndexNotReached { wanted: _, applied } = error {
-        metadata.insert(HEADWATER_INDEX, HeaderValue::from(applied.get()));
+        metadata.insert(HEADWATER_INDEX, unindexed(applied.get()));
     }
     status
 }
