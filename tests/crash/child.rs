@@ -3,11 +3,13 @@
 //! exits.
 
 use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use headwater::node::LeaseClock;
 use headwater::raft::{Consensus, Timing};
 
@@ -29,6 +31,9 @@ const DELAY: Duration = Duration::from_secs(1);
 /// Least time between the end of a delay and the abort of the process, which comes at the next hit
 /// of the point.
 const AFTER_DELAY: Duration = Duration::from_millis(300);
+
+/// Longest time from the panic of a fail point to the end of the process.
+const ABORT_MAX: Duration = Duration::from_secs(20);
 
 /// Set when the fail point has panicked: then the end of consensus is expected.
 static PANICKED: AtomicBool = AtomicBool::new(false);
@@ -118,7 +123,16 @@ async fn plays_its_part() {
     let Ok(dir) = std::env::var(DIR) else { return };
     let host: IpAddr = std::env::var(HOST).unwrap().parse().unwrap();
     let case = std::env::var(CASE).ok().map(|text| read_case(&text));
-    tokio::time::timeout(CHILD_MAX, live(dir.into(), host, case)).await.expect("the point is come to in time");
+    let lived = AssertUnwindSafe(live(dir.into(), host, case)).catch_unwind();
+    let lived = tokio::time::timeout(CHILD_MAX, lived).await.expect("the point is come to in time");
+    if let Err(panicked) = lived {
+        if PANICKED.load(Ordering::SeqCst) {
+            // A wait for the cluster may notice the end of consensus before `follow_end`, which
+            // ends this process.
+            let _ended = tokio::time::timeout(ABORT_MAX, std::future::pending::<()>()).await;
+        }
+        std::panic::resume_unwind(panicked);
+    }
     say(format_args!("end"));
 }
 
