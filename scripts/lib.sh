@@ -246,9 +246,9 @@ in_root() {
 }
 
 binary() {
-    local folder=$CARGO_TARGET_DIR
-    [[ ${HEADWATER_PROFILE:-} != guided ]] || folder+=/guided
-    printf '%s\n' "${HEADWATER_BIN:-$folder/debug/headwater}"
+    local program=$CARGO_TARGET_DIR/debug/headwater
+    [[ ${HEADWATER_PROFILE:-} != guided ]] || program=$CARGO_TARGET_DIR/guided/bin/headwater
+    printf '%s\n' "${HEADWATER_BIN:-$program}"
 }
 
 # How often the program takes which branch, as scripts/train has recorded it, and the versions that it is for.
@@ -293,9 +293,9 @@ profile_versions() {
     sed -n 's/^version = "\(.*\)"/headwater: \1/p' "$ROOT/Cargo.toml" | head -n 1
 }
 
-# Builds the program with the recorded profile.
+# Builds the program with the recorded profile, and lays its code out.
 build_guided() {
-    local data
+    local data linked=$CARGO_TARGET_DIR/guided/debug/headwater
     need_packages xz-utils
     if [[ $(profile_versions) != "$(<"$PROFILE_VERSIONS")" ]]; then
         say "the profile was recorded with other versions, so most of it has no effect: run scripts/train"
@@ -307,7 +307,23 @@ build_guided() {
         xz --decompress --stdout -- "$PROFILE_DATA" >"$data.part"
         mv -- "$data.part" "$data"
     fi
-    cargo_with_flag guided "-Cprofile-use=$data" program
+    # Code can be moved if the program says where it is referred to.
+    cargo_with_flag guided "-Cprofile-use=$data" program -C link-arg=-Wl,--emit-relocs
+    # Cargo knows nothing of this step.
+    if [[ ! $(binary) -nt $linked ]]; then
+        lay_out "$linked" "$(binary)"
+    fi
+}
+
+# Writes program $1 to $2, with its code in the order in which it runs if BOLT can be had.
+lay_out() {
+    mkdir -p -- "$(dirname -- "$2")"
+    if command -v llvm-bolt-19 >/dev/null || (need_packages bolt-19); then
+        "$ROOT/scripts/layout" "$1" "$2"
+    else
+        say "BOLT (bolt-19) cannot be installed: the program's code stays in the order in which it was linked"
+        cp -- "$1" "$2"
+    fi
 }
 
 # Builds the program unless HEADWATER_BIN names one: without link-time optimisation if HEADWATER_PROFILE is `optimised`, and also by

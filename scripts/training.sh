@@ -1,0 +1,30 @@
+# Loads of all APIs, for counts of what the program does; sourced after lib.sh, never run.
+# shellcheck shell=bash
+
+# Runs all loads on the script's own cluster, each for a number of seconds: training_loads SECONDS
+training_loads() {
+    local seconds=$1 clients
+    for clients in 1 64 256; do
+        training_load put --clients "$clients" --duration "${seconds}s" --quiet
+    done
+    training_load get --fill --clients 64 --duration "${seconds}s" --quiet
+    training_load get --fill --clients 64 --consistency s --duration "${seconds}s" --quiet
+    training_load range --fill --limit 1000 --clients 4 --duration "${seconds}s" --quiet
+    training_load txn --clients 64 --duration "${seconds}s" --quiet
+    training_load mixed --clients 64 --duration "${seconds}s" --quiet
+    training_load commit --clients 64 --duration "${seconds}s" --quiet
+    training_load past --fill --clients 8 --duration "${seconds}s" --quiet
+    training_load lease --clients 64 --duration "${seconds}s" --quiet
+    training_load watch --streams 100 --watchers 10 --watch-keys 1 --clients 64 --duration "${seconds}s" --quiet
+    training_load watch --streams 100 --watchers 10 --watch-keys 1000 --clients 256 --duration "${seconds}s" --quiet
+    training_load watch-latency --streams 3 --rate 100 --duration "${seconds}s" --quiet
+    training_load resource --fill --clients 64 --duration "${seconds}s" --quiet
+    training_load resource-list --resources 10000 --watchers 100 --quiet
+    training_load follow --duration "${seconds}s"
+    training_load subscribe --instances 1000 --subscriptions 100 --rate 200 --duration "${seconds}s"
+}
+
+training_load() {
+    step "$*"
+    "$HEADWATER_BIN" bench "$@" --endpoints "$(endpoints)" >/dev/null
+}
