@@ -48,6 +48,7 @@ fi
 #   340, 350   compare-programs: the other program and this one
 #   360        compare-store
 #   370        train
+#   380        layout
 #
 # membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.
 NODES=(1 2 3)
@@ -293,9 +294,12 @@ profile_versions() {
     sed -n 's/^version = "\(.*\)"/headwater: \1/p' "$ROOT/Cargo.toml" | head -n 1
 }
 
-# Builds the program with the recorded profile, and lays its code out.
+# Post-link optimisation: Debian's bolt-19. By this path, because it looks for the library that counts beside itself.
+BOLT=/usr/lib/llvm-19/bin/llvm-bolt
+
+# Builds the program with the recorded profile. Lays its code out if BOLT is installed or can be.
 build_guided() {
-    local data linked=$CARGO_TARGET_DIR/guided/debug/headwater
+    local data relocations=() linked=$CARGO_TARGET_DIR/guided/debug/headwater
     need_packages xz-utils
     if [[ $(profile_versions) != "$(<"$PROFILE_VERSIONS")" ]]; then
         say "the profile was recorded with other versions, so most of it has no effect: run scripts/train"
@@ -307,23 +311,41 @@ build_guided() {
         xz --decompress --stdout -- "$PROFILE_DATA" >"$data.part"
         mv -- "$data.part" "$data"
     fi
-    # Code can be moved if the program says where it is referred to.
-    cargo_with_flag guided "-Cprofile-use=$data" program -C link-arg=-Wl,--emit-relocs
-    # Cargo knows nothing of this step.
-    if [[ ! $(binary) -nt $linked ]]; then
-        lay_out "$linked" "$(binary)"
+    if [[ -x $BOLT ]] || (need_packages bolt-19); then
+        # BOLT moves functions only if the linker keeps the relocations.
+        relocations=(-C link-arg=-Wl,--emit-relocs)
+    else
+        say "BOLT (bolt-19) is not installed: the program's code stays in the order in which it was linked, and is slower"
     fi
+    cargo_with_flag guided "-Cprofile-use=$data" program "${relocations[@]}"
+    # Cargo knows nothing of what follows; builds of several clones take turns.
+    mkdir -p -- "$CARGO_TARGET_DIR/guided/bin"
+    (
+        flock 9
+        lay_out "$linked" "$CARGO_TARGET_DIR/guided/bin/headwater" "${#relocations[@]}"
+    ) 9>"$CARGO_TARGET_DIR/guided/layout.lock"
 }
 
-# Writes program $1 to $2, with its code in the order in which it runs if BOLT can be had.
+# Writes program $1 to $2 unless it is there: laid out by scripts/layout, or as it is if $3 is 0.
 lay_out() {
-    mkdir -p -- "$(dirname -- "$2")"
-    if command -v llvm-bolt-19 >/dev/null || (need_packages bolt-19); then
-        "$ROOT/scripts/layout" "$1" "$2"
-    else
-        say "BOLT (bolt-19) cannot be installed: the program's code stays in the order in which it was linked"
-        cp -- "$1" "$2"
+    local stamp
+    stamp=$(
+        stat --format '%i %s %Y' -- "$1"
+        printf '%s\n' "$3"
+        sha256sum <"$ROOT/scripts/layout"
+        sha256sum <"$ROOT/scripts/training.sh"
+    )
+    if [[ -x $2 && -f $2.stamp && $(<"$2.stamp") == "$stamp" ]]; then
+        return
     fi
+    if [[ $3 -eq 0 ]]; then
+        cp -- "$1" "$2.part"
+        mv -- "$2.part" "$2"
+    else
+        "$ROOT/scripts/layout" "$1" "$2" 9>&- ||
+            die "the program was linked, but its code was not laid out; to use it as it is, set HEADWATER_BIN=$1"
+    fi
+    printf '%s\n' "$stamp" >"$2.stamp"
 }
 
 # Builds the program unless HEADWATER_BIN names one: without link-time optimisation if HEADWATER_PROFILE is `optimised`, and also by
@@ -337,7 +359,7 @@ build() {
     case ${HEADWATER_PROFILE:-program} in
     program) command=(program) minutes=40 ;;
     optimised) command=(optimised --locked -p headwater) minutes=30 ;;
-    guided) command=() minutes=60 ;;
+    guided) command=() minutes=70 ;;
     *) die "HEADWATER_PROFILE is $HEADWATER_PROFILE; it must be program, optimised (built sooner) or guided (fastest)" ;;
     esac
     "$ROOT/scripts/setup" build

@@ -1,6 +1,20 @@
 # Loads of all APIs, for counts of what the program does; sourced after lib.sh, never run.
 # shellcheck shell=bash
 
+# Gives the script a cluster of its own, whose nodes may take long to stop: they write their counts. Settings of the environment are
+# not for its nodes and clients: training_cluster OFFSET
+training_cluster() {
+    local name
+    while read -r name; do
+        case $name in
+        HEADWATER_BIN | HEADWATER_PORT_OFFSET | HEADWATER_RUN_DIR | HEADWATER_WAIT_SECONDS) ;;
+        *) unset "$name" ;;
+        esac
+    done < <(compgen -e HEADWATER_)
+    export HEADWATER_STOP_SECONDS=120
+    own_cluster "$1"
+}
+
 # Runs all loads on the script's own cluster, each for a number of seconds: training_loads SECONDS
 training_loads() {
     local seconds=$1 clients
