@@ -38,6 +38,19 @@ training_loads() {
     training_load subscribe --instances 1000 --subscriptions 100 --rate 200 --duration "${seconds}s"
 }
 
+# Stops the cluster, each of whose nodes writes its counts to PREFIX, its process id and SUFFIX when it ends; fails if one has not:
+# stop_counting PREFIX SUFFIX
+stop_counting() {
+    local node file files=()
+    for node in "${NODES[@]}"; do
+        files+=("$1$("$ROOT/scripts/cluster" pid "$node")$2")
+    done
+    "$ROOT/scripts/cluster" down >&2
+    for file in "${files[@]}"; do
+        [[ -s $file ]] || die "a node has not written its counts to $file: does $HEADWATER_BIN count its branches?"
+    done
+}
+
 training_load() {
     step "$*"
     "$HEADWATER_BIN" bench "$@" --endpoints "$(endpoints)" >/dev/null
