@@ -119,7 +119,9 @@ async fn a_stream_of_changes_that_is_not_read_holds_a_bounded_amount() {
     for _ in 0..READERS {
         open.push(within("a watch", call(&mut requests, "etcdserverpb.Watch/Watch", &create).await).await.unwrap());
     }
-    // One event is larger than a chunk, and a stream holds at most the data of one answer.
+    // Every stream holds an event that its reader does not take. One event is larger than a chunk,
+    // and a stream holds at most the data of one answer.
+    wait_until("every stream is charged", async || answers.used() >= READERS << 20).await;
     let each = (2 << 20) + ANSWER_CHUNK_BYTES_MAX;
     assert!(answers.used() <= READERS * each, "{}", answers.used());
     cluster.kv(0).range(get("k1")).await.unwrap();

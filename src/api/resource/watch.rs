@@ -14,8 +14,8 @@ use super::errors::{Failure, stream_ended};
 use super::service::{Call, ResourceService};
 use super::{metadata, validate};
 use headwater_api_shared::context;
-use headwater_api_shared::frames::Frame;
-use headwater_api_shared::stream::{Driver, Frames, Outbox, StreamEnd, StreamService};
+use headwater_api_shared::frames::{Frame, Frames};
+use headwater_api_shared::stream::{Driver, Outbox, StreamEnd, StreamService};
 use headwater_node::{
     Item, ListingStep, Node, RequestContext, ResourceError, ResourceWatch, Resources, Session, WatchStart,
 };

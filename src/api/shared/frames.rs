@@ -1,36 +1,24 @@
-//! Messages that are encoded before they reach the codec, so that one encoding serves many streams.
+//! Messages of streams, encoded before they are sent, so that one encoding serves many streams.
 //!
-//! A frame has a head of its own, and tails that it shares by reference. tonic gathers messages in
-//! one buffer for each stream, so a tail is copied once for each stream that sends it, from the
-//! shared bytes into that buffer; from there it goes to the HTTP/2 frame by reference.
-
-use std::marker::PhantomData;
+//! A frame has a head of its own, and tails that it shares by reference: see
+//! [`FrameBody`](super::frame_body::FrameBody) for the way to the client.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream::BoxStream;
 use prost::Message;
 use smallvec::SmallVec;
 use tonic::Status;
-use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
-use tonic_prost::ProstDecoder;
-
-use headwater_proto::pb::small_decoder;
 
 /// An encoded message: a head that belongs to this frame, then tails whose bytes other frames may
 /// share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    head: BytesMut,
-    tails: EncodedFields,
+    pub(super) head: BytesMut,
+    pub(super) tails: EncodedFields,
 }
 
 /// Encoded fields of a message, in their order; most often one.
 pub type EncodedFields = SmallVec<[Bytes; 1]>;
-
-/// Initial size of a stream's send buffer, bytes. tonic's default would be more than half of the
-/// memory of an idle stream.
-const BUFFER_BYTES: usize = 512;
-/// Size of gathered messages at which they are passed to HTTP/2, bytes.
-const GATHERED_BYTES: usize = 32 << 10;
 
 impl Frame {
     /// A message with the fields of `head`.
@@ -46,11 +34,11 @@ impl Frame {
     }
 
     /// Length of the message, bytes.
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.head.len() + self.tails.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// The whole message, copied. For tests: a stream copies a frame into its buffer only.
+    /// The whole message, copied. For tests.
     pub fn to_bytes(&self) -> Bytes {
         let mut all = self.head.clone();
         self.tails.iter().for_each(|tail| all.put_slice(tail));
@@ -66,51 +54,8 @@ pub fn field(tag: u32, message: &impl Message) -> Bytes {
     bytes.freeze()
 }
 
-/// tonic's codec of a method that answers with frames: decodes requests as protobuf, and copies
-/// frames.
-pub(crate) struct FrameCodec<M>(PhantomData<M>);
-
-impl<M> Default for FrameCodec<M> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<M: Message + Default + Send + 'static> Codec for FrameCodec<M> {
-    type Encode = Frame;
-    type Decode = M;
-    type Encoder = FrameEncoder;
-    type Decoder = ProstDecoder<M>;
-
-    fn encoder(&mut self) -> FrameEncoder {
-        FrameEncoder
-    }
-
-    fn decoder(&mut self) -> ProstDecoder<M> {
-        small_decoder()
-    }
-}
-
-/// Copies frames into tonic's buffer.
-pub(crate) struct FrameEncoder;
-
-impl Encoder for FrameEncoder {
-    type Item = Frame;
-    type Error = Status;
-
-    fn encode(&mut self, frame: Frame, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.reserve(frame.len());
-        to.put_slice(&frame.head);
-        for tail in &frame.tails {
-            to.put_slice(tail);
-        }
-        Ok(())
-    }
-
-    fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::new(BUFFER_BYTES, GATHERED_BYTES)
-    }
-}
+/// The frames of a stream. An error is the status with which the stream ends, and its last item.
+pub type Frames = BoxStream<'static, Result<Frame, Status>>;
 
 #[cfg(test)]
 mod tests {

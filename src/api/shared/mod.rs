@@ -11,6 +11,7 @@ pub mod duration;
 pub mod entity_data;
 pub mod errors;
 pub mod etcd_texts;
+mod frame_body;
 pub mod frames;
 pub mod grpc_messages;
 pub mod grpc_metrics;

@@ -16,20 +16,17 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, StreamExt};
 use prost::Message;
 use tokio::time::Sleep;
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Status, Streaming};
 
-use super::frames::Frame;
+use super::frames::{Frame, Frames};
 use super::leader_probe::LeaderProbe;
 use super::stream_metrics::{StreamGuard, WatchMetrics};
 use headwater_node::{CloseReason, Node, NodeError, Session};
 use headwater_types::{AuthRefusal, LogIndex};
-
-/// The frames of a stream. An error is the status with which the stream ends, and its last item.
-pub type Frames = BoxStream<'static, Result<Frame, Status>>;
 
 /// The reason for the end of a stream. Each service has a table from it to statuses.
 #[derive(Clone, Debug)]

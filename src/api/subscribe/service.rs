@@ -13,8 +13,9 @@ use super::request::{self, Invalid};
 use super::stream::EventStream;
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::context;
+use headwater_api_shared::frames::Frames;
 use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
-use headwater_api_shared::stream::{Driver, Frames};
+use headwater_api_shared::stream::Driver;
 use headwater_api_shared::stream_metrics::WatchMetrics;
 use headwater_api_shared::stream_server::server_streaming;
 use headwater_node::{

@@ -3,7 +3,8 @@
 //! charge.
 //!
 //! A connection keeps every part until it is sent. So a large answer is copied out part by part:
-//! when its stream is cut, the rest is dropped at once.
+//! when its stream is cut, the rest is dropped at once. A body that states how much it still yields
+//! holds it in memory, and is charged with it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,16 +31,18 @@ pub(crate) struct AnswerBody<B> {
     open: Option<OpenRequest>,
     /// The unsent rest of a large part, with its charge.
     rest: Option<(Bytes, Charge)>,
+    /// The charge for what `body` holds of a message that it has begun to yield.
+    waiting: Option<Charge>,
 }
 
 impl<B> AnswerBody<B> {
     pub(super) fn new(body: B, open: OpenRequest) -> Self {
-        Self { body: Some(body), open: Some(open), rest: None }
+        Self { body: Some(body), open: Some(open), rest: None, waiting: None }
     }
 
     /// A body without content.
     pub(super) fn empty() -> Self {
-        Self { body: None, open: None, rest: None }
+        Self { body: None, open: None, rest: None, waiting: None }
     }
 }
 
@@ -88,7 +91,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
             return Poll::Ready(Some(Ok(Frame::data(part))));
         }
         task::note(BodyPoll::Waits);
-        let frame = match ready!(Pin::new(body).poll_frame(cx)) {
+        let frame = match ready!(Pin::new(&mut *body).poll_frame(cx)) {
             Some(Ok(frame)) => frame,
             other => return Poll::Ready(other),
         };
@@ -97,6 +100,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
             Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
         };
         task::note(BodyPoll::Passed);
+        this.waiting = None;
+        let waiting = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if waiting >= UNCHARGED_BYTES {
+            this.waiting = Some(answers.charge(waiting));
+        }
         let part = match data.len() {
             ..UNCHARGED_BYTES => data,
             length @ ..=ANSWER_CHUNK_BYTES_MAX => charged(data, answers.charge(length), connection),
@@ -148,6 +156,10 @@ mod tests {
         fn is_end_stream(&self) -> bool {
             self.0.is_empty()
         }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.0.iter().map(|part| part.len() as u64).sum())
+        }
     }
 
     /// A body of these parts, the last one first, with its account.
@@ -187,6 +199,23 @@ mod tests {
         let first = next(&mut body).await.unwrap();
         drop(body);
         assert_eq!(answers.used(), first.len());
+    }
+
+    #[tokio::test]
+    async fn what_a_body_holds_behind_a_small_part_is_charged() {
+        let (small, large) = (Bytes::from_static(b"head"), Bytes::from(vec![0; ANSWER_CHUNK_BYTES_MAX]));
+        let parts = || vec![large.clone(), small.clone()];
+        let (mut body, answers) = body_of(parts());
+        assert_eq!(next(&mut body).await.unwrap(), small);
+        assert_eq!(answers.used(), large.len());
+        let part = next(&mut body).await.unwrap();
+        assert_eq!((part.as_ptr(), answers.used()), (large.as_ptr(), large.len()));
+        drop(part);
+        assert_eq!(answers.used(), 0);
+        let (mut body, answers) = body_of(parts());
+        next(&mut body).await.unwrap();
+        drop(body);
+        assert_eq!(answers.used(), 0);
     }
 
     #[tokio::test]

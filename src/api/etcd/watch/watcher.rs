@@ -15,13 +15,16 @@ use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};
 /// Limit of the revisions in one response, count (etcd replays at most 1000 at a time).
 const BATCH_REVISIONS_MAX: usize = 1000;
 /// Size at which a response takes no further revision: its changes, with their previous pairs if
-/// asked for, bytes as the feed counts them. The last revision may exceed it. The
-/// feed counts a change more than twice as large as it is when encoded, so the answer has less than
-/// [`ANSWER_CHUNK_BYTES_MAX`] bytes: a longer one would be copied for its connection, part by part.
+/// asked for, bytes as the feed counts them. The last revision may exceed it. A stalled reader
+/// holds one response.
 const BATCH_BYTES_MAX: usize = ANSWER_CHUNK_BYTES_MAX;
 
-/// Revisions that a watch reads in one piece if others read them as well.
-const RUN: RunBounds = RunBounds { commits_min: 8, commits_max: BATCH_REVISIONS_MAX, bytes_max: BATCH_BYTES_MAX };
+/// Revisions that a watch reads in one piece if others read them as well. The feed counts a change
+/// more than twice as large as it is when encoded, so the piece has less than
+/// [`ANSWER_CHUNK_BYTES_MAX`] bytes, and is sent as it is: a longer one would be copied for each
+/// connection, part by part.
+const RUN: RunBounds =
+    RunBounds { commits_min: 8, commits_max: BATCH_REVISIONS_MAX, bytes_max: 2 * ANSWER_CHUNK_BYTES_MAX };
 
 /// Cancel reason of a watch of an empty range (spec: etcd §2.1).
 pub(super) const RANGE_IS_EMPTY: &str = "mvcc: watcher range is empty";
@@ -144,6 +147,7 @@ impl Watcher {
         let (mut bytes, mut more, mut ended) = (0, false, None);
         let may_share = self.options.shares_runs() && through == LogIndex(u64::MAX);
         if may_share && let Some(run) = self.watch.try_next_run(Encoding::Etcd, &RUN, encode::append) {
+            debug_assert!(run.bytes().len() <= ANSWER_CHUNK_BYTES_MAX, "invariant: a run is sent as it is");
             let (events, count) = (smallvec![run.bytes().clone()], run.events());
             let revision = run.revision().unwrap_or_default();
             return Ok(Batch { events, count, revision, more: true, ended: None });
