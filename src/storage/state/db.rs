@@ -31,7 +31,7 @@ use super::ranges::RangeCache;
 use super::record::Version as KeyVersion;
 use super::registrations::Registrations;
 use super::revisions::Distance;
-use super::txn::{CommitSize, WriteTxn};
+use super::txn::{RecentCommits, WriteTxn};
 use super::view::ReadView;
 use crate::StorageError;
 use crate::data_dir::VersionMark;
@@ -155,7 +155,7 @@ pub struct StateDb {
     pub(super) committing: Mutex<()>,
     durable: Mutex<Option<LogIndex>>,
     pub(super) writing: AtomicBool,
-    pub(super) last_commit: Mutex<CommitSize>,
+    pub(super) recent_commits: Mutex<RecentCommits>,
     /// The distance of the last committed revision, if it was committed since the start.
     pub(super) last_distance: Mutex<Option<Distance>>,
     pub(super) reclaiming: Mutex<()>,
@@ -220,7 +220,7 @@ impl StateDb {
             committing: Mutex::new(()),
             durable: Mutex::new(head.applied.map(|(_, index)| index)),
             writing: AtomicBool::new(false),
-            last_commit: Mutex::default(),
+            recent_commits: Mutex::default(),
             last_distance: Mutex::default(),
             reclaiming: Mutex::new(()),
             has_plain_history: AtomicBool::new(create),

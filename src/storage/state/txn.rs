@@ -70,18 +70,19 @@ pub struct Committed {
     pub operations: OpCounts,
 }
 
-/// Sizes of a commit. The next transaction begins with memory of these sizes: successive commits
-/// have similar ones.
+/// The largest sizes of recent commits; each smaller commit lowers them by a sixteenth. The next
+/// transaction begins with memory of these sizes.
 #[derive(Clone, Copy, Default)]
-pub(super) struct CommitSize {
+pub(super) struct RecentCommits {
     batch_bytes: usize,
     changes: usize,
 }
 
-impl CommitSize {
-    fn of(batch: &WriteBatch, overlay: &Overlay) -> Self {
-        let changes = overlay.changes.len();
-        Self { batch_bytes: batch.size_in_bytes().min(RESERVED_BYTES_MAX), changes: changes.min(RESERVED_CHANGES_MAX) }
+impl RecentCommits {
+    fn note(&mut self, batch: &WriteBatch, overlay: &Overlay) {
+        let recent = |size: usize, last: usize, max| size.max(last - last / 16).min(max);
+        self.batch_bytes = recent(batch.size_in_bytes(), self.batch_bytes, RESERVED_BYTES_MAX);
+        self.changes = recent(overlay.changes.len(), self.changes, RESERVED_CHANGES_MAX);
     }
 }
 
@@ -149,16 +150,16 @@ pub struct WriteTxn<'db> {
 impl<'db> WriteTxn<'db> {
     pub(super) fn new(db: &'db StateDb) -> Self {
         let head = db.head();
-        let last = *db.last_commit.lock();
+        let recent = *db.recent_commits.lock();
         Self {
             db,
             families: db.families(),
             base: head,
             head,
             highest_version: head.version.version,
-            batch: WriteBatch::with_capacity_bytes(last.batch_bytes),
-            overlay: Overlay::with_capacity(last.changes),
-            revisions: Vec::with_capacity(last.changes),
+            batch: WriteBatch::with_capacity_bytes(recent.batch_bytes),
+            overlay: Overlay::with_capacity(recent.changes),
+            revisions: Vec::with_capacity(recent.changes),
             index: PendingMap::default(),
             resources: PendingResources::default(),
             catalog: PendingCatalog::default(),
@@ -535,7 +536,7 @@ impl<'db> WriteTxn<'db> {
         }
         self.stage();
         let batch = std::mem::take(&mut self.batch);
-        *db.last_commit.lock() = CommitSize::of(&batch, &self.overlay);
+        db.recent_commits.lock().note(&batch, &self.overlay);
         headwater_fail_points::fail_point!(StateCommit);
         self.db.health.observe(self.db.db.write_opt(batch, &write_options()))?;
         *self.db.head.write() = self.head;
