@@ -268,7 +268,10 @@ async fn watchers_with_unread_revisions_miss_nothing(member: &Member<'_>) {
     while found.iter().any(|events| events.len() < wanted.len()) {
         let response = together.next().await;
         let (events, last) = (show(&response.events), response.events.last().unwrap().kv.as_ref().unwrap());
-        assert_eq!(response.header.unwrap().revision, last.mod_revision);
+        let revision = response.header.unwrap().revision;
+        // A watcher that catches up from history tells the revision of the store instead.
+        let may_lag = member.cluster.settings.feed.window_items_max < WRITERS * ROUNDS;
+        assert!(revision == last.mod_revision || may_lag && revision > last.mod_revision, "{revision}: {last:?}");
         found[response.watch_id as usize].extend(events);
     }
     assert!(found.iter().all(|events| *events == wanted));
