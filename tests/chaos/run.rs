@@ -55,6 +55,9 @@ const FAULT_MAX: Duration = Duration::from_secs(240);
 /// Bound of each wait after everything was healed, such as for the last leases, or until watchers
 /// have caught up.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
+/// The same for views: their longest pause between two attempts, two minutes with its jitter, and
+/// an attempt.
+const VIEWS_SETTLE_MAX: Duration = Duration::from_secs(135);
 /// The same for watchers, views and histories of a run with `--control`, in which lost data never
 /// arrives. Also for views and histories after a watcher has not seen everything in time.
 const SETTLE_CONTROL_MAX: Duration = Duration::from_secs(5);
@@ -438,7 +441,10 @@ struct FinalState {
 
 async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> FinalState {
     let mut settled = FinalState::default();
-    let mut budget = if lab.control.is_some() { SETTLE_CONTROL_MAX } else { SETTLE_MAX };
+    let (mut budget, mut views_budget) = match lab.control {
+        Some(_) => (SETTLE_CONTROL_MAX, SETTLE_CONTROL_MAX),
+        None => (SETTLE_MAX, VIEWS_SETTLE_MAX),
+    };
     match leases_left(rig).await {
         Ok(left) => settled.leases = left,
         Err(error) => findings.add(Finding::new("leases could not be listed", format!("{error:#}"))),
@@ -461,9 +467,9 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> FinalState {
     if !lab.watchers.wait_for(settled.until, budget).await {
         println!("some watcher has not seen everything within {budget:?}");
         // The rest will not arrive either; each member is judged by its present state.
-        budget = SETTLE_CONTROL_MAX;
+        (budget, views_budget) = (SETTLE_CONTROL_MAX, SETTLE_CONTROL_MAX);
     }
-    settled.views = Some(lab.views.settle(&lab.targets, budget).await);
+    settled.views = Some(lab.views.settle(&lab.targets, views_budget).await);
     for (node, target) in lab.targets.iter().enumerate() {
         settled.pasts.push(watch::history_of(target, node, rig.clock, settled.until, budget).await);
     }

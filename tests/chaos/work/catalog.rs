@@ -211,7 +211,8 @@ impl Watched {
     fn difference(&self, read_state: &ReadInstances) -> Option<String> {
         match self.view.latest() {
             None => Some("it shows nothing".to_owned()),
-            Some(view) if view.is_stale => Some("its stream is broken".to_owned()),
+            Some(_) if self.view.has_ended() => Some("a server has refused it for good".to_owned()),
+            Some(view) if view.is_stale => Some(format!("its stream is broken since index {}", view.index)),
             Some(view) => ViewInstances::of(&view.state).difference(read_state),
         }
     }
