@@ -1,7 +1,7 @@
 //! Messages of streams, encoded before they are sent, so that one encoding serves many streams.
 //!
-//! A frame has a head of its own, and tails that it shares by reference: see
-//! [`FrameBody`](super::frame_body::FrameBody) for the way to the client.
+//! A frame has a head of its own, and tails that it shares by reference. `frame_body` makes them
+//! the body of an answer.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream::BoxStream;
