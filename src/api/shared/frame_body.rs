@@ -15,6 +15,7 @@ use http_body::{Body, SizeHint};
 use tonic::Status;
 
 use super::frames::{EncodedFields, Frame, Frames};
+use super::grpc_messages::HEAD_BYTES;
 
 /// Initial size of a stream's send buffer, bytes: idle streams are many.
 const BUFFER_BYTES: usize = 512;
@@ -23,8 +24,6 @@ const GATHERED_BYTES: usize = 32 << 10;
 /// Size from which a tail is passed by reference, bytes: the largest frame that most clients take.
 /// It is a frame of its own, and so a system call of its own.
 const SHARED_BYTES_MIN: usize = 16 << 10;
-/// Bytes before each message: whether it is compressed, and its length.
-const MESSAGE_HEAD_BYTES: usize = 5;
 
 /// Messages as the body of an answer; see the module. It ends with the status of the stream.
 pub(crate) struct FrameBody {
@@ -58,7 +57,7 @@ impl FrameBody {
         let bytes = u32::try_from(frame.len())
             .map_err(|_| Status::resource_exhausted("a message of more than 4 GiB cannot be sent"))?;
         let small = frame.tails.iter().map(Bytes::len).take_while(|bytes| *bytes < SHARED_BYTES_MIN).sum::<usize>();
-        self.gathered.reserve(MESSAGE_HEAD_BYTES + frame.head.len() + small);
+        self.gathered.reserve(usize::from(HEAD_BYTES) + frame.head.len() + small);
         self.gathered.put_u8(0);
         self.gathered.put_u32(bytes);
         self.gathered.put_slice(&frame.head);
@@ -269,6 +268,6 @@ mod tests {
         let mut body = body_of(&[], None);
         body.begin(frame).unwrap();
         let sent = body.take_gathered().unwrap();
-        assert_eq!(ResponseHeader::decode(&sent[MESSAGE_HEAD_BYTES..]).unwrap(), head(7));
+        assert_eq!(ResponseHeader::decode(&sent[usize::from(HEAD_BYTES)..]).unwrap(), head(7));
     }
 }

@@ -19,7 +19,7 @@ use super::grpc_metrics::MethodMetrics;
 use headwater_types::limits::{CLIENT_VERSION_BYTES_MAX, CLIENT_VERSIONS_SHOWN_MAX};
 
 /// Bytes before each message: whether it is compressed, and its length.
-const HEAD_BYTES: u8 = 5;
+pub(super) const HEAD_BYTES: u8 = 5;
 
 /// Finds the messages in the bytes of one direction of a call. The bytes come in parts that may end
 /// anywhere within a message.
