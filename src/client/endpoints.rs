@@ -26,6 +26,10 @@ use super::credentials::Credentials;
 use super::verdict::{Verdict, judge};
 use headwater_tls::Dialer;
 
+/// Longest wait for the answer that opens a stream: well above what a server takes to refuse a
+/// request that it cannot answer.
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Whether repeating a request can do harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
@@ -345,7 +349,9 @@ impl Endpoints {
 
     /// Asks one endpoint, by its number; once more with a new token if the refusal may be due to
     /// the token. Nothing else is repeated: this is for streams. `timeout` bounds the waits for the
-    /// token and for the answer that opens the stream.
+    /// token and for the answer that opens the stream; a call by [`Attempt::request`] also tells it
+    /// to the server, as the bound of the whole stream. The next attempt after a timeout makes a
+    /// new connection: the old one may be what does not answer.
     ///
     /// # Errors
     ///
@@ -364,7 +370,14 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        self.ask(number, timeout, &call).await.map_err(|failed| failed.into_failure().into_status())
+        let failed = match self.ask(number, timeout, &call).await {
+            Ok(opened) => return Ok(opened),
+            Err(failed) => failed.into_failure(),
+        };
+        if matches!(failed, Failure::Timeout(_)) {
+            *self.members[number].channel.lock() = None;
+        }
+        Err(failed.into_status())
     }
 
     /// Repeats a call until an endpoint answers or refuses, with a pause after each round in which
@@ -419,20 +432,24 @@ async fn within<T>(timeout: Option<Duration>, answer: impl Future<Output = Resul
 mod tests {
     use std::convert::Infallible;
     use std::error::Error;
-    use std::future::{Ready, ready};
+    use std::future::{Ready, pending, ready};
+    use std::net::SocketAddr;
     use std::sync::atomic::AtomicBool;
     use std::task::{Context, Poll};
 
+    use futures::future::BoxFuture;
     use tokio::net::{TcpListener, TcpSocket};
     use tonic::Code;
     use tonic::body::Body;
     use tonic::codegen::Service;
     use tonic::server::NamedService;
     use tonic::transport::Server;
-    use tonic::transport::server::TcpIncoming;
+    use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 
     use super::*;
+    use crate::EventSource;
     use headwater_proto::pb::etcdserverpb::PutRequest;
+    use headwater_proto::pb::subscribe::SubscribeRequest;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -616,5 +633,48 @@ mod tests {
         let answers = endpoints.call_each(TIMEOUT, call).await;
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         assert_eq!(asked.into_inner(), 6);
+    }
+
+    /// A server's Subscribe: its first connection takes requests and never answers one.
+    #[derive(Clone, Default)]
+    struct Subscriptions {
+        /// The connection of each request.
+        peers: Arc<Mutex<Vec<SocketAddr>>>,
+    }
+
+    impl NamedService for Subscriptions {
+        const NAME: &'static str = "subscribe.StateChangeSubscription";
+    }
+
+    impl Service<http::Request<Body>> for Subscriptions {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+            let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr).unwrap();
+            let mut peers = self.peers.lock();
+            peers.push(peer);
+            if peers[0] == peer {
+                return Box::pin(pending());
+            }
+            Box::pin(ready(Ok(Status::unimplemented("answered").into_http())))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_is_not_opened_in_time_is_asked_for_by_a_new_connection() {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let endpoints = Endpoints::new([incoming.local_addr().unwrap().to_string()]).unwrap();
+        let server = Subscriptions::default();
+        tokio::spawn(Server::builder().add_service(server.clone()).serve_with_incoming(incoming));
+        let subscribe = async || endpoints.subscribe(SubscribeRequest::default(), None).await.err().unwrap().code();
+        assert_eq!(subscribe().await, Code::DeadlineExceeded);
+        assert_eq!(subscribe().await, Code::Unimplemented);
+        assert_eq!(server.peers.lock().len(), 2);
     }
 }

@@ -60,6 +60,11 @@ impl<S: Default> Fold<S> {
         matches!(self.phase, Phase::Resume)
     }
 
+    /// Whether the rest of a snapshot is to come.
+    pub(super) fn is_in_snapshot(&self) -> bool {
+        matches!(self.phase, Phase::Snapshot(_))
+    }
+
     /// Takes the next message.
     ///
     /// # Errors

@@ -8,10 +8,10 @@
 
 use std::time::Duration;
 
-use tonic::{Status, Streaming};
+use tonic::{Request, Status, Streaming};
 
 use super::backoff::StreamFailures;
-use super::endpoints::{CallError, Endpoints, FailedAttempt, Failure, Repeat};
+use super::endpoints::{CallError, Endpoints, FailedAttempt, Failure, OPEN_TIMEOUT, Repeat};
 use super::verdict::is_final_for_streams;
 use headwater_proto::pb::headwater_v1 as pb;
 
@@ -156,8 +156,10 @@ impl History {
     async fn open(&mut self) -> Result<&mut Streaming<pb::HistoryResponse>, Status> {
         if self.stream.is_none() {
             let request = &self.request;
-            let opened = self.endpoints.open(self.endpoints.preferred(), None, |attempt| async move {
-                attempt.store().history(attempt.request(request.clone())).await
+            let opened = self.endpoints.open(self.endpoints.preferred(), Some(OPEN_TIMEOUT), |attempt| async move {
+                let mut request = Request::new(request.clone());
+                attempt.authorize(&mut request);
+                attempt.store().history(request).await
             });
             self.stream = Some(opened.await?.into_inner());
             self.skipped = self.yielded;

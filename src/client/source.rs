@@ -7,7 +7,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Request, Status};
 
 use super::attempt::Attempt;
-use super::endpoints::Endpoints;
+use super::endpoints::{Endpoints, OPEN_TIMEOUT};
 use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
 
 /// Metadata: the lineage that indexes belong to. On answers, and on requests that name an index to
@@ -65,7 +65,7 @@ impl EventSource for Endpoints {
                 attempt.authorize(&mut request);
                 attempt.subscriptions().subscribe(request).await
             };
-            let response = endpoints.open(endpoints.preferred(), None, call).await?;
+            let response = endpoints.open(endpoints.preferred(), Some(OPEN_TIMEOUT), call).await?;
             let epoch = response.metadata().get(EPOCH).and_then(|epoch| epoch.to_str().ok()).map(str::to_owned);
             Ok(Opened { epoch, events: response.into_inner().boxed() })
         })

@@ -266,6 +266,31 @@ async fn a_stream_that_was_aborted_begins_anew_and_one_such_is_invisible() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_snapshot_that_does_not_go_on_is_asked_for_again_and_a_silent_stream_is_not() {
+    let server = Server::new(3);
+    let first = server.opens(Some("e1"));
+    let view = MaterializedView::start(ServiceList, server.clone());
+    first.send(5, named(CatalogOp::Register, "a"));
+    let second = server.opens(Some("e1"));
+    second.snapshot(5, &["b"]);
+    assert_eq!(names(&view.query(0, LONG).await.unwrap()), ["b"], "nothing of the first snapshot is left");
+    // Changes may be as rare as they like.
+    tokio::time::sleep(LONG).await;
+    assert_eq!((server.indexes(), view.latest().unwrap().is_stale), (vec![0, 0], false));
+    // The same for a snapshot that takes the place of changes: the old state stays meanwhile.
+    let third = server.opens(Some("e1"));
+    second.fails(Code::Unavailable);
+    third.send(0, Payload::NewSnapshotToFollow(true));
+    let last = server.opens(Some("e1"));
+    tokio::time::sleep(SHORT).await;
+    assert!(view.latest().unwrap().is_stale);
+    last.send(0, Payload::NewSnapshotToFollow(true));
+    last.snapshot(9, &["c"]);
+    let new = view.query(5, LONG).await.unwrap();
+    assert_eq!((names(&new), new.is_stale, server.indexes()), (vec!["c"], false, vec![0, 0, 5, 5]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_in_a_row_are_told_and_the_view_goes_on_trying() {
     let server = Server::new(1);
     let feed = server.opens(None);

@@ -24,6 +24,9 @@ use super::verdict::is_final_for_streams;
 /// An attempt that lasted at least this long resets the count of failures, even if it delivered
 /// nothing. Its end is then the first failure.
 const LONG_LIVED: Duration = Duration::from_secs(60);
+/// Longest wait for the next message of a snapshot. Afterwards a stream is silent for as long as
+/// nothing changes.
+const SNAPSHOT_SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// State that a view shows.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,6 +114,12 @@ impl<T: ViewTopic> MaterializedView<T> {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.inner.visible.borrow().failure, Some(ViewError::Refused(_) | ViewError::Stopped))
+    }
+
+    /// The failure that callers were told of last, until the next change is shown.
+    #[must_use]
+    pub fn failure(&self) -> Option<ViewError> {
+        self.inner.visible.borrow().failure.clone()
     }
 
     /// The state once its index is above `min_index`; with 0, the first state. If `wait` ends
@@ -227,10 +236,15 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
             self.visible.send_if_modified(|visible| std::mem::replace(&mut visible.is_stale, false));
         }
         loop {
-            let event = match events.next().await {
-                Some(Ok(event)) => event,
-                Some(Err(status)) => return Ended::Status(status),
-                None => return Ended::Status(Status::unavailable("the stream ended")),
+            let next = match self.fold.is_in_snapshot() {
+                true => tokio::time::timeout(SNAPSHOT_SILENCE_MAX, events.next()).await,
+                false => Ok(events.next().await),
+            };
+            let event = match next {
+                Ok(Some(Ok(event))) => event,
+                Ok(Some(Err(status))) => return Ended::Status(status),
+                Ok(None) => return Ended::Status(Status::unavailable("the stream ended")),
+                Err(_) => return Ended::Status(Status::deadline_exceeded("the snapshot does not go on")),
             };
             match self.fold.take(&self.topic, event) {
                 Ok(Step::Nothing) => {}

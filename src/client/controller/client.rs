@@ -11,6 +11,7 @@ use thiserror::Error;
 use tonic::{Code, Request, Response, Status};
 
 use super::wire;
+use crate::endpoints::OPEN_TIMEOUT;
 use crate::{Attempt, BadEndpoint, CallError, Endpoints, Repeat};
 use headwater_proto::pb::pbresource::{self, Resource};
 use headwater_types::resource::{ResourceId, Tenancy, Type};
@@ -215,7 +216,7 @@ impl Client {
             attempt.authorize(&mut request);
             attempt.resources().watch_list(request).await
         };
-        self.endpoints.open(endpoint, None, call).await
+        self.endpoints.open(endpoint, Some(OPEN_TIMEOUT), call).await
     }
 
     pub(super) fn endpoints(&self) -> &Endpoints {

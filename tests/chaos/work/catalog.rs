@@ -212,7 +212,10 @@ impl Watched {
         match self.view.latest() {
             None => Some("it shows nothing".to_owned()),
             Some(_) if self.view.has_ended() => Some("a server has refused it for good".to_owned()),
-            Some(view) if view.is_stale => Some(format!("its stream is broken since index {}", view.index)),
+            Some(view) if view.is_stale => {
+                let failure = self.view.failure().map_or("none was reported".to_owned(), |it| it.to_string());
+                Some(format!("it is not current since index {}; last failure: {failure}", view.index))
+            }
             Some(view) => ViewInstances::of(&view.state).difference(read_state),
         }
     }
