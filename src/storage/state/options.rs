@@ -171,7 +171,7 @@ impl Tuning {
                 table.set_optimize_filters_for_memory(true);
                 // Keys come in any order, so every compaction of the top level rewrites the next
                 // one: rare compactions are better, and the filters keep reads cheap.
-                cf.set_level_zero_file_num_compaction_trigger(8);
+                cf.set_level_zero_file_num_compaction_trigger(16);
                 cf.set_compression_per_level(&[
                     DBCompressionType::None,
                     DBCompressionType::None,
