@@ -13,10 +13,10 @@ use headwater_tls::{Connector, Dialer};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time without received data after which a connection is probed by an HTTP/2 `PING`, and longest
-/// wait for the answer. A stream is silent for as long as nothing changes: only a probe finds out
-/// that the member has stopped. Without open requests too: the next one must not be the first to
-/// meet a dead connection.
+/// Time without received data after which a connection with open requests is probed by an HTTP/2
+/// `PING`, and longest wait for the answer. A stream is silent for as long as nothing changes: only
+/// a probe finds out that the member has stopped. Idle connections are not probed: etcd closes them
+/// for it.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 /// HTTP/2 flow control windows of one stream and of one connection, bytes.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
@@ -107,7 +107,6 @@ fn with_settings(endpoint: Endpoint) -> Endpoint {
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE)
-        .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
 }

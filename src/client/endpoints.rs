@@ -11,6 +11,8 @@
 //! * **Deadlines:** 2 s for a connection, then the caller's timeout for each answer.
 //!   [`Endpoints::call`] does not pause, and asks an endpoint twice only with a new token: the
 //!   caller decides on pauses and repetitions.
+//! * **Connections:** all clones share one to each endpoint. An answer that does not come in time
+//!   gives it up, because it may be what does not answer: the next attempt makes a new one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,8 +28,8 @@ use super::credentials::Credentials;
 use super::verdict::{Verdict, judge};
 use headwater_tls::Dialer;
 
-/// Longest wait for the answer that opens a stream: well above what a server takes to refuse a
-/// request that it cannot answer.
+/// Longest wait for the answer that opens a stream. Servers refuse what they cannot answer after
+/// `limits.request-timeout`, 7 s by default.
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whether repeating a request can do harm.
@@ -135,8 +137,27 @@ pub struct Endpoints {
 #[derive(Debug)]
 struct Member {
     address: Address,
-    /// The connection, which reconnects by itself. `None` until an attempt has connected.
-    channel: Mutex<Option<Channel>>,
+    /// The connection, which reconnects by itself. `None` until an attempt has connected, and after
+    /// an answer that did not come in time.
+    channel: Mutex<Option<Arc<Channel>>>,
+}
+
+impl Member {
+    /// The connection, or a new one.
+    async fn connect(&self) -> Result<Arc<Channel>, Status> {
+        let known = self.channel.lock().clone();
+        if let Some(channel) = known {
+            return Ok(channel);
+        }
+        let made = self.address.connect().await.map_err(|error| Status::from_error(error.into()))?;
+        // Attempts that connected together share the first connection.
+        Ok(Arc::clone(self.channel.lock().get_or_insert_with(|| Arc::new(made))))
+    }
+
+    /// Gives up `unanswered`, unless another connection is in its place already.
+    fn give_up(&self, unanswered: &Arc<Channel>) {
+        self.channel.lock().take_if(|channel| Arc::ptr_eq(channel, unanswered));
+    }
 }
 
 impl Clone for Endpoints {
@@ -232,8 +253,8 @@ impl Endpoints {
     }
 
     /// Connects to one endpoint, by its number, or takes the existing connection. Also gets the
-    /// user's token if there is none yet, within `timeout`. Requests by [`Attempt::request`] carry
-    /// `timeout` to the server.
+    /// user's token if there is none yet, within `timeout`, or 30 s. Requests by
+    /// [`Attempt::request`] carry `timeout` to the server.
     ///
     /// # Errors
     ///
@@ -243,25 +264,15 @@ impl Endpoints {
     ///
     /// If there is no such number.
     pub async fn connect(&self, number: usize, timeout: Option<Duration>) -> Result<Attempt, Status> {
-        let Member { address, channel } = &self.members[number];
-        let known = channel.lock().clone();
-        let channel = match known {
-            Some(channel) => channel,
-            None => {
-                let made = address.connect().await.map_err(|error| Status::from_error(error.into()))?;
-                // Attempts that connected together share the first connection.
-                channel.lock().get_or_insert(made).clone()
-            }
-        };
+        let member = &self.members[number];
+        let channel = member.connect().await?;
         let token = match &self.user {
             Some(user) => {
-                let asking = user.token(&channel);
-                match timeout {
-                    Some(limit) => tokio::time::timeout(limit, asking)
-                        .await
-                        .map_err(|_| Status::unavailable("no token in time"))??,
-                    None => asking.await?,
-                }
+                let limit = timeout.unwrap_or(OPEN_TIMEOUT);
+                tokio::time::timeout(limit, user.token(&channel)).await.map_err(|_| {
+                    member.give_up(&channel);
+                    Status::unavailable("no token in time")
+                })??
             }
             None => None,
         };
@@ -336,22 +347,36 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let attempt = self.connect(number, timeout).await.map_err(NoAnswer::NotSent)?;
-        let answered = match within(timeout, call(attempt)).await {
-            Err(Failure::Status(status)) if self.renew_token_after(&status).await => {
-                let attempt = self.connect(number, timeout).await.map_err(NoAnswer::NotSent)?;
-                within(timeout, call(attempt)).await
+        match self.ask_once(number, timeout, call).await {
+            Err(NoAnswer::Sent(Failure::Status(status))) if self.renew_token_after(&status).await => {
+                self.ask_once(number, timeout, call).await
             }
             answered => answered,
-        };
+        }
+    }
+
+    async fn ask_once<T, F>(
+        &self,
+        number: usize,
+        timeout: Option<Duration>,
+        call: &impl Fn(Attempt) -> F,
+    ) -> Result<T, NoAnswer>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let attempt = self.connect(number, timeout).await.map_err(NoAnswer::NotSent)?;
+        let channel = Arc::clone(attempt.channel());
+        let answered = within(timeout, call(attempt)).await;
+        if matches!(answered, Err(Failure::Timeout(_))) {
+            self.members[number].give_up(&channel);
+        }
         answered.map_err(NoAnswer::Sent)
     }
 
     /// Asks one endpoint, by its number; once more with a new token if the refusal may be due to
     /// the token. Nothing else is repeated: this is for streams. `timeout` bounds the waits for the
-    /// token and for the answer that opens the stream; a call by [`Attempt::request`] also tells it
-    /// to the server, as the bound of the whole stream. The next attempt after a timeout makes a
-    /// new connection: the old one may be what does not answer.
+    /// token and for the answer that opens the stream. A stream by [`Attempt::request`] would end
+    /// with it: add the token by [`Attempt::authorize`] instead.
     ///
     /// # Errors
     ///
@@ -370,14 +395,7 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let failed = match self.ask(number, timeout, &call).await {
-            Ok(opened) => return Ok(opened),
-            Err(failed) => failed.into_failure(),
-        };
-        if matches!(failed, Failure::Timeout(_)) {
-            *self.members[number].channel.lock() = None;
-        }
-        Err(failed.into_status())
+        self.ask(number, timeout, &call).await.map_err(|failed| failed.into_failure().into_status())
     }
 
     /// Repeats a call until an endpoint answers or refuses, with a pause after each round in which
@@ -432,24 +450,20 @@ async fn within<T>(timeout: Option<Duration>, answer: impl Future<Output = Resul
 mod tests {
     use std::convert::Infallible;
     use std::error::Error;
-    use std::future::{Ready, pending, ready};
-    use std::net::SocketAddr;
+    use std::future::{Ready, ready};
     use std::sync::atomic::AtomicBool;
     use std::task::{Context, Poll};
 
-    use futures::future::BoxFuture;
     use tokio::net::{TcpListener, TcpSocket};
     use tonic::Code;
     use tonic::body::Body;
     use tonic::codegen::Service;
     use tonic::server::NamedService;
     use tonic::transport::Server;
-    use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
+    use tonic::transport::server::TcpIncoming;
 
     use super::*;
-    use crate::EventSource;
     use headwater_proto::pb::etcdserverpb::PutRequest;
-    use headwater_proto::pb::subscribe::SubscribeRequest;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -633,48 +647,5 @@ mod tests {
         let answers = endpoints.call_each(TIMEOUT, call).await;
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         assert_eq!(asked.into_inner(), 6);
-    }
-
-    /// A server's Subscribe: its first connection takes requests and never answers one.
-    #[derive(Clone, Default)]
-    struct Subscriptions {
-        /// The connection of each request.
-        peers: Arc<Mutex<Vec<SocketAddr>>>,
-    }
-
-    impl NamedService for Subscriptions {
-        const NAME: &'static str = "subscribe.StateChangeSubscription";
-    }
-
-    impl Service<http::Request<Body>> for Subscriptions {
-        type Response = http::Response<Body>;
-        type Error = Infallible;
-        type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
-
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-            let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr).unwrap();
-            let mut peers = self.peers.lock();
-            peers.push(peer);
-            if peers[0] == peer {
-                return Box::pin(pending());
-            }
-            Box::pin(ready(Ok(Status::unimplemented("answered").into_http())))
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_stream_that_is_not_opened_in_time_is_asked_for_by_a_new_connection() {
-        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let endpoints = Endpoints::new([incoming.local_addr().unwrap().to_string()]).unwrap();
-        let server = Subscriptions::default();
-        tokio::spawn(Server::builder().add_service(server.clone()).serve_with_incoming(incoming));
-        let subscribe = async || endpoints.subscribe(SubscribeRequest::default(), None).await.err().unwrap().code();
-        assert_eq!(subscribe().await, Code::DeadlineExceeded);
-        assert_eq!(subscribe().await, Code::Unimplemented);
-        assert_eq!(server.peers.lock().len(), 2);
     }
 }

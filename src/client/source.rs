@@ -79,3 +79,102 @@ impl EventSource for Endpoints {
         self.names().count()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::{pending, ready};
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+    use tokio::time::Instant;
+    use tonic::Code;
+    use tonic::body::Body;
+    use tonic::codegen::Service;
+    use tonic::server::NamedService;
+    use tonic::transport::Server;
+    use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
+
+    use super::*;
+    use crate::Credentials;
+
+    /// A server's Subscribe, or its Auth: its first connection takes requests and never answers
+    /// one.
+    #[derive(Clone, Default)]
+    struct SilentAtFirst<const IS_AUTH: bool> {
+        /// The connection of each request.
+        peers: Arc<Mutex<Vec<SocketAddr>>>,
+    }
+
+    impl<const IS_AUTH: bool> NamedService for SilentAtFirst<IS_AUTH> {
+        const NAME: &'static str = if IS_AUTH { "etcdserverpb.Auth" } else { "subscribe.StateChangeSubscription" };
+    }
+
+    impl<const IS_AUTH: bool> Service<http::Request<Body>> for SilentAtFirst<IS_AUTH> {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+            let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr).unwrap();
+            let mut peers = self.peers.lock();
+            peers.push(peer);
+            if peers[0] == peer {
+                return Box::pin(pending());
+            }
+            let status = match IS_AUTH {
+                true => Status::failed_precondition("etcdserver: authentication is not enabled"),
+                false => Status::unimplemented("answered"),
+            };
+            Box::pin(ready(Ok(status.into_http())))
+        }
+    }
+
+    /// The endpoints of one such server.
+    fn serve<const IS_AUTH: bool>(server: &SilentAtFirst<IS_AUTH>) -> Endpoints {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let endpoints = Endpoints::new([incoming.local_addr().unwrap().to_string()]).unwrap();
+        tokio::spawn(Server::builder().add_service(server.clone()).serve_with_incoming(incoming));
+        endpoints
+    }
+
+    /// The code of a refused subscription, and how long it took.
+    async fn subscribe(endpoints: &Endpoints) -> (Code, Duration) {
+        let began = Instant::now();
+        let refused = endpoints.subscribe(SubscribeRequest::default(), None).await.err().unwrap();
+        (refused.code(), began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_that_are_not_opened_in_time_are_asked_for_by_one_new_connection() {
+        let server = SilentAtFirst::<false>::default();
+        let endpoints = serve(&server);
+        let two_attempts = async |after: Duration| {
+            tokio::time::sleep(after).await;
+            assert_eq!(subscribe(&endpoints).await, (Code::DeadlineExceeded, OPEN_TIMEOUT));
+            assert_eq!(subscribe(&endpoints).await.0, Code::Unimplemented);
+        };
+        // The second gives up the old connection when the new one is in its place.
+        tokio::join!(two_attempts(Duration::ZERO), two_attempts(Duration::from_secs(10)));
+        let peers = server.peers.lock();
+        assert_eq!((peers[0], peers[2]), (peers[1], peers[3]), "{peers:?}");
+        assert_ne!(peers[0], peers[2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_does_not_come_in_time_is_asked_for_by_a_new_connection() {
+        let server = SilentAtFirst::<true>::default();
+        let endpoints = serve(&server).as_user(Some(Credentials::new("alice", "secret")));
+        assert_eq!(subscribe(&endpoints).await, (Code::Unavailable, OPEN_TIMEOUT));
+        assert_eq!(subscribe(&endpoints).await.0, Code::Unimplemented, "the server has no Subscribe");
+        let peers = server.peers.lock();
+        assert!(matches!(peers[..], [first, second] if first != second), "{peers:?}");
+    }
+}

@@ -270,10 +270,15 @@ async fn a_snapshot_that_does_not_go_on_is_asked_for_again_and_a_silent_stream_i
     let server = Server::new(3);
     let first = server.opens(Some("e1"));
     let view = MaterializedView::start(ServiceList, server.clone());
+    for _ in 0..3 {
+        first.send(5, named(CatalogOp::Register, "a"));
+        tokio::time::sleep(Duration::from_secs(29)).await;
+    }
     first.send(5, named(CatalogOp::Register, "a"));
     let second = server.opens(Some("e1"));
     second.snapshot(5, &["b"]);
     assert_eq!(names(&view.query(0, LONG).await.unwrap()), ["b"], "nothing of the first snapshot is left");
+    assert_eq!(server.asked()[1].after, Duration::from_secs(3 * 29 + 30));
     // Changes may be as rare as they like.
     tokio::time::sleep(LONG).await;
     assert_eq!((server.indexes(), view.latest().unwrap().is_stale), (vec![0, 0], false));
@@ -313,6 +318,27 @@ async fn failures_in_a_row_are_told_and_the_view_goes_on_trying() {
         }
     }
     assert_eq!(server.indexes(), [0, 5, 5, 5, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn snapshots_that_stall_late_are_failures_in_a_row() {
+    let server = Server::new(1);
+    let feeds = [server.opens(None), server.opens(None)];
+    let view = MaterializedView::start(ServiceList, server.clone());
+    // Both attempts last longer than what would count as a success of a stream of changes.
+    for feed in &feeds {
+        for _ in 0..3 {
+            feed.send(5, named(CatalogOp::Register, "a"));
+            tokio::time::sleep(Duration::from_secs(29)).await;
+        }
+    }
+    let error = view.query(0, LONG).await.unwrap_err();
+    assert!(matches!(&error, ViewError::Unavailable(status) if status.code() == Code::DeadlineExceeded), "{error}");
+    assert!(view.failure().is_some());
+    let last = server.opens(None);
+    last.snapshot(6, &["b"]);
+    view.query(0, LONG).await.unwrap();
+    assert!(view.failure().is_none());
 }
 
 #[tokio::test(start_paused = true)]

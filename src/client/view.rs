@@ -22,7 +22,7 @@ use super::topic::{Rejected, ViewTopic};
 use super::verdict::is_final_for_streams;
 
 /// An attempt that lasted at least this long resets the count of failures, even if it delivered
-/// nothing. Its end is then the first failure.
+/// nothing, but not if its snapshot was not complete. Its end is then the first failure.
 const LONG_LIVED: Duration = Duration::from_secs(60);
 /// Longest wait for the next message of a snapshot. Afterwards a stream is silent for as long as
 /// nothing changes.
@@ -116,7 +116,8 @@ impl<T: ViewTopic> MaterializedView<T> {
         matches!(self.inner.visible.borrow().failure, Some(ViewError::Refused(_) | ViewError::Stopped))
     }
 
-    /// The failure that callers were told of last, until the next change is shown.
+    /// The last failure that was reported to callers. `None` while the view is current, and if too
+    /// few attempts have failed for a report.
     #[must_use]
     pub fn failure(&self) -> Option<ViewError> {
         self.inner.visible.borrow().failure.clone()
@@ -191,7 +192,7 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
         loop {
             let began = Instant::now();
             let ended = self.attempt().await;
-            if began.elapsed() >= LONG_LIVED {
+            if began.elapsed() >= LONG_LIVED && !self.fold.is_in_snapshot() {
                 self.failures.reset();
             }
             self.visible.send_if_modified(|visible| !std::mem::replace(&mut visible.is_stale, true));
@@ -233,7 +234,10 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
         };
         let mut events = opened.events;
         if self.fold.is_resuming() {
-            self.visible.send_if_modified(|visible| std::mem::replace(&mut visible.is_stale, false));
+            self.visible.send_if_modified(|visible| {
+                visible.failure = None;
+                std::mem::replace(&mut visible.is_stale, false)
+            });
         }
         loop {
             let next = match self.fold.is_in_snapshot() {
@@ -244,7 +248,7 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
                 Ok(Some(Ok(event))) => event,
                 Ok(Some(Err(status))) => return Ended::Status(status),
                 Ok(None) => return Ended::Status(Status::unavailable("the stream ended")),
-                Err(_) => return Ended::Status(Status::deadline_exceeded("the snapshot does not go on")),
+                Err(_) => return Ended::Status(Status::deadline_exceeded("no message of the snapshot in time")),
             };
             match self.fold.take(&self.topic, event) {
                 Ok(Step::Nothing) => {}

@@ -56,8 +56,8 @@ const FAULT_MAX: Duration = Duration::from_secs(240);
 /// have caught up.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 /// The same for views: their longest pause between two attempts, two minutes with its jitter, and
-/// an attempt.
-const VIEWS_SETTLE_MAX: Duration = Duration::from_secs(135);
+/// their longest wait for the answer that opens the stream.
+const VIEWS_SETTLE_MAX: Duration = Duration::from_secs(155);
 /// The same for watchers, views and histories of a run with `--control`, in which lost data never
 /// arrives. Also for views and histories after a watcher has not seen everything in time.
 const SETTLE_CONTROL_MAX: Duration = Duration::from_secs(5);
