@@ -5,8 +5,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -56,19 +58,33 @@ impl Credentials {
 
     /// The token. The first call exchanges the password for it at the server of `channel`. After a
     /// success, later calls return the same result until [`renew_after`](Self::renew_after) forgets
-    /// it. `None` if authentication was off at that server.
+    /// it. `None` if authentication was off at that server. `limit` bounds the wait for the
+    /// exchange of another call, and then that for this one. Calls `give_up` if the server does not
+    /// answer this one.
     ///
     /// # Errors
     ///
-    /// The status with which the server refused the exchange, or of a failed call.
-    pub(crate) async fn token(&self, channel: &Channel) -> Result<Option<Token>, Status> {
-        let mut known = self.inner.known.lock().await;
+    /// The status with which the server refused the exchange, or of a failed call; `UNAVAILABLE` if
+    /// there is no token in time.
+    pub(crate) async fn token(
+        &self,
+        channel: &Channel,
+        limit: Duration,
+        give_up: impl FnOnce(),
+    ) -> Result<Option<Token>, Status> {
+        let late = || Status::unavailable("no token in time");
+        // The other call may ask another server: it says nothing about this one.
+        let mut known = timeout(limit, self.inner.known.lock()).await.map_err(|_| late())?;
         if let Some(Known(token)) = &*known {
             return Ok(token.clone());
         }
         let request =
             AuthenticateRequest { name: self.inner.name.clone(), password: String::clone(&self.inner.password) };
-        let token = match AuthClient::new(channel.clone()).authenticate(Request::new(request)).await {
+        let answered = timeout(limit, AuthClient::new(channel.clone()).authenticate(Request::new(request))).await;
+        let token = match answered.map_err(|_| {
+            give_up();
+            late()
+        })? {
             Ok(response) => {
                 let mut token: MetadataValue<Ascii> = response
                     .into_inner()

@@ -14,13 +14,15 @@
 //! * **Connections:** all clones share one to each endpoint. An answer that does not come in time
 //!   gives it up, because it may be what does not answer: the next attempt makes a new one.
 
+use std::error::Error;
+use std::iter::successors;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Response, Status, TimeoutExpired};
 
 use super::address::{Address, BadEndpoint};
 use super::attempt::Attempt;
@@ -267,13 +269,7 @@ impl Endpoints {
         let member = &self.members[number];
         let channel = member.connect().await?;
         let token = match &self.user {
-            Some(user) => {
-                let limit = timeout.unwrap_or(OPEN_TIMEOUT);
-                tokio::time::timeout(limit, user.token(&channel)).await.map_err(|_| {
-                    member.give_up(&channel);
-                    Status::unavailable("no token in time")
-                })??
-            }
+            Some(user) => user.token(&channel, timeout.unwrap_or(OPEN_TIMEOUT), || member.give_up(&channel)).await?,
             None => None,
         };
         Ok(Attempt::new(channel, timeout, token))
@@ -443,13 +439,20 @@ impl Endpoints {
 async fn within<T>(timeout: Option<Duration>, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Failure> {
     let Some(timeout) = timeout else { return answer.await.map_err(Failure::Status) };
     let answer = tokio::time::timeout(timeout, answer).await;
-    answer.map_err(|_| Failure::Timeout(timeout))?.map_err(Failure::Status)
+    answer.map_err(|_| Failure::Timeout(timeout))?.map_err(|status| match is_timeout_of_request(&status) {
+        true => Failure::Timeout(timeout),
+        false => Failure::Status(status),
+    })
+}
+
+/// Whether this client ended the call at the timeout of [`Attempt::request`], which is as long.
+fn is_timeout_of_request(status: &Status) -> bool {
+    successors(status.source(), |&error| error.source()).any(|error| error.is::<TimeoutExpired>())
 }
 
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::error::Error;
     use std::future::{Ready, ready};
     use std::sync::atomic::AtomicBool;
     use std::task::{Context, Poll};

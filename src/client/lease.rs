@@ -90,8 +90,10 @@ impl<'a> HeldLease<'a> {
     async fn ask(&self) -> Option<i64> {
         for number in self.endpoints.order() {
             let call = async |attempt: Attempt| attempt.keep_alive(self.id).await;
-            let once = self.endpoints.open(number, Some(self.timeout), call);
-            match tokio::time::timeout(self.ttl / 6, once).await {
+            let limit = self.ttl / 6;
+            // Shorter than the limit, so that a connection that does not answer is given up.
+            let once = self.endpoints.open(number, Some(self.timeout.min(limit * 3 / 4)), call);
+            match tokio::time::timeout(limit, once).await {
                 Ok(Ok(Some(answer))) => return Some(answer.ttl),
                 Ok(Ok(None)) => debug!(number, "an endpoint ended a keep-alive without an answer"),
                 Ok(Err(error)) => debug!(number, %error, "a keep-alive failed at an endpoint"),

@@ -62,4 +62,6 @@ pub use verdict::is_final_for_streams;
 pub use view::{MaterializedView, View, ViewError};
 
 #[cfg(test)]
+mod silent_server;
+#[cfg(test)]
 mod tests;

@@ -21,8 +21,8 @@ use super::source::{EventSource, Shown};
 use super::topic::{Rejected, ViewTopic};
 use super::verdict::is_final_for_streams;
 
-/// An attempt that lasted at least this long resets the count of failures, even if it delivered
-/// nothing, but not if its snapshot was not complete. Its end is then the first failure.
+/// An attempt of at least this length resets the count of failures, even if it delivered nothing:
+/// its end is the first failure. One that ends within a snapshot does not.
 const LONG_LIVED: Duration = Duration::from_secs(60);
 /// Longest wait for the next message of a snapshot. Afterwards a stream is silent for as long as
 /// nothing changes.
