@@ -1,6 +1,5 @@
 //! One attempt at one endpoint: its connection, and the clients of its services.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::transport::Channel;
@@ -28,107 +27,103 @@ use headwater_proto::pb::v3lockpb::lock_client::LockClient;
 /// [`authorize`](Self::authorize).
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    channel: Arc<Channel>,
+    channel: Channel,
     timeout: Option<Duration>,
     token: Option<Token>,
 }
 
 impl Attempt {
-    pub(crate) fn new(channel: Arc<Channel>, timeout: Option<Duration>, token: Option<Token>) -> Self {
+    pub(crate) fn new(channel: Channel, timeout: Option<Duration>, token: Option<Token>) -> Self {
         Self { channel, timeout, token }
-    }
-
-    pub(crate) fn channel(&self) -> &Arc<Channel> {
-        &self.channel
     }
 
     /// Client of the service of keys.
     #[must_use]
     pub fn kv(&self) -> KvClient<Channel> {
-        KvClient::new(self.http()).max_decoding_message_size(usize::MAX)
+        KvClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Client of the service of watches of keys.
     #[must_use]
     pub fn watch(&self) -> WatchClient<Channel> {
-        WatchClient::new(self.http()).max_decoding_message_size(usize::MAX)
+        WatchClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Client of the service of leases.
     #[must_use]
     pub fn lease(&self) -> LeaseClient<Channel> {
-        LeaseClient::new(self.http()).max_decoding_message_size(usize::MAX)
+        LeaseClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Client of the service of locks.
     #[must_use]
     pub fn lock(&self) -> LockClient<Channel> {
-        LockClient::new(self.http())
+        LockClient::new(self.channel.clone())
     }
 
     /// Client of the service of elections.
     #[must_use]
     pub fn election(&self) -> ElectionClient<Channel> {
-        ElectionClient::new(self.http())
+        ElectionClient::new(self.channel.clone())
     }
 
     /// Client of the service of typed resources.
     #[must_use]
     pub fn resources(&self) -> ResourceServiceClient<Channel> {
-        ResourceServiceClient::new(self.http()).max_decoding_message_size(usize::MAX)
+        ResourceServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Client of the service of watches of any entity.
     #[must_use]
     pub fn watcher(&self) -> WatcherClient<Channel> {
-        WatcherClient::new(self.http()).max_decoding_message_size(usize::MAX)
+        WatcherClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Client of the store's service.
     #[must_use]
     pub fn store(&self) -> StoreClient<Channel> {
-        StoreClient::new(self.http()).max_decoding_message_size(usize::MAX)
+        StoreClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Client of the service of versions.
     #[must_use]
     pub fn versions(&self) -> VersionsClient<Channel> {
-        VersionsClient::new(self.http())
+        VersionsClient::new(self.channel.clone())
     }
 
     /// Client of the service of invitations.
     #[must_use]
     pub fn invitations(&self) -> InvitationsClient<Channel> {
-        InvitationsClient::new(self.http())
+        InvitationsClient::new(self.channel.clone())
     }
 
     /// Client of the service of members.
     #[must_use]
     pub fn cluster(&self) -> ClusterClient<Channel> {
-        ClusterClient::new(self.http())
+        ClusterClient::new(self.channel.clone())
     }
 
     /// Client of the service of maintenance.
     #[must_use]
     pub fn maintenance(&self) -> MaintenanceClient<Channel> {
-        MaintenanceClient::new(self.http())
+        MaintenanceClient::new(self.channel.clone())
     }
 
     /// Client of the service of users and roles.
     #[must_use]
     pub fn auth(&self) -> AuthClient<Channel> {
-        AuthClient::new(self.http())
+        AuthClient::new(self.channel.clone())
     }
 
     /// Client of the service of subscriptions to the catalog.
     pub(crate) fn subscriptions(&self) -> StateChangeSubscriptionClient<Channel> {
-        StateChangeSubscriptionClient::new(self.http()).max_decoding_message_size(usize::MAX)
+        StateChangeSubscriptionClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Channel for plain HTTP requests.
     #[must_use]
     pub fn http(&self) -> Channel {
-        Channel::clone(&self.channel)
+        self.channel.clone()
     }
 
     /// A request that carries the timeout and the user's token, each if there is one. The server,

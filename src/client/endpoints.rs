@@ -14,8 +14,6 @@
 //! * **Connections:** all clones share one to each endpoint. An answer that does not come in time
 //!   gives it up, because it may be what does not answer: the next attempt makes a new one.
 
-use std::error::Error;
-use std::iter::successors;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -27,7 +25,7 @@ use tonic::{Response, Status, TimeoutExpired};
 use super::address::{Address, BadEndpoint};
 use super::attempt::Attempt;
 use super::credentials::Credentials;
-use super::verdict::{Verdict, judge};
+use super::verdict::{Verdict, is_caused_by, judge};
 use headwater_tls::Dialer;
 
 /// Longest wait for the answer that opens a stream. Servers refuse what they cannot answer after
@@ -267,12 +265,21 @@ impl Endpoints {
     /// If there is no such number.
     pub async fn connect(&self, number: usize, timeout: Option<Duration>) -> Result<Attempt, Status> {
         let member = &self.members[number];
-        let channel = member.connect().await?;
+        self.attempt(member, &member.connect().await?, timeout).await
+    }
+
+    /// An attempt by `channel`, the connection to `member`.
+    async fn attempt(
+        &self,
+        member: &Member,
+        channel: &Arc<Channel>,
+        timeout: Option<Duration>,
+    ) -> Result<Attempt, Status> {
         let token = match &self.user {
-            Some(user) => user.token(&channel, timeout.unwrap_or(OPEN_TIMEOUT), || member.give_up(&channel)).await?,
+            Some(user) => user.token(channel, timeout.unwrap_or(OPEN_TIMEOUT), || member.give_up(channel)).await?,
             None => None,
         };
-        Ok(Attempt::new(channel, timeout, token))
+        Ok(Attempt::new(Channel::clone(channel), timeout, token))
     }
 
     /// Asks one endpoint after the other until one answers or refuses. The module's head has the
@@ -343,30 +350,20 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        match self.ask_once(number, timeout, call).await {
-            Err(NoAnswer::Sent(Failure::Status(status))) if self.renew_token_after(&status).await => {
-                self.ask_once(number, timeout, call).await
+        let member = &self.members[number];
+        let once = async || {
+            let channel = member.connect().await.map_err(NoAnswer::NotSent)?;
+            let attempt = self.attempt(member, &channel, timeout).await.map_err(NoAnswer::NotSent)?;
+            let answered = within(timeout, call(attempt)).await;
+            if matches!(answered, Err(Failure::Timeout(_))) {
+                member.give_up(&channel);
             }
+            answered.map_err(NoAnswer::Sent)
+        };
+        match once().await {
+            Err(NoAnswer::Sent(Failure::Status(status))) if self.renew_token_after(&status).await => once().await,
             answered => answered,
         }
-    }
-
-    async fn ask_once<T, F>(
-        &self,
-        number: usize,
-        timeout: Option<Duration>,
-        call: &impl Fn(Attempt) -> F,
-    ) -> Result<T, NoAnswer>
-    where
-        F: Future<Output = Result<T, Status>>,
-    {
-        let attempt = self.connect(number, timeout).await.map_err(NoAnswer::NotSent)?;
-        let channel = Arc::clone(attempt.channel());
-        let answered = within(timeout, call(attempt)).await;
-        if matches!(answered, Err(Failure::Timeout(_))) {
-            self.members[number].give_up(&channel);
-        }
-        answered.map_err(NoAnswer::Sent)
     }
 
     /// Asks one endpoint, by its number; once more with a new token if the refusal may be due to
@@ -439,20 +436,16 @@ impl Endpoints {
 async fn within<T>(timeout: Option<Duration>, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Failure> {
     let Some(timeout) = timeout else { return answer.await.map_err(Failure::Status) };
     let answer = tokio::time::timeout(timeout, answer).await;
-    answer.map_err(|_| Failure::Timeout(timeout))?.map_err(|status| match is_timeout_of_request(&status) {
-        true => Failure::Timeout(timeout),
-        false => Failure::Status(status),
+    answer.map_err(|_| Failure::Timeout(timeout))?.map_err(|status| {
+        // By the timeout of [`Attempt::request`], which is as long.
+        if is_caused_by::<TimeoutExpired>(&status) { Failure::Timeout(timeout) } else { Failure::Status(status) }
     })
-}
-
-/// Whether this client ended the call at the timeout of [`Attempt::request`], which is as long.
-fn is_timeout_of_request(status: &Status) -> bool {
-    successors(status.source(), |&error| error.source()).any(|error| error.is::<TimeoutExpired>())
 }
 
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::error::Error;
     use std::future::{Ready, ready};
     use std::sync::atomic::AtomicBool;
     use std::task::{Context, Poll};

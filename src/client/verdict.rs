@@ -22,7 +22,8 @@ pub(crate) enum Verdict {
 /// Judges the status of a call that was made at one endpoint.
 pub(crate) fn judge(status: &Status) -> Verdict {
     match status.code() {
-        _ if is_without_connection(status) => Verdict::Undone,
+        // The connection could not be made, so that nothing was sent.
+        _ if is_caused_by::<ConnectError>(status) => Verdict::Undone,
         Code::Unavailable | Code::Unknown | Code::ResourceExhausted
             if matches!(
                 status.message(),
@@ -45,9 +46,9 @@ pub(crate) fn judge(status: &Status) -> Verdict {
     }
 }
 
-/// Whether the connection could not be made, so that nothing was sent.
-fn is_without_connection(status: &Status) -> bool {
-    successors(status.source(), |&error| error.source()).any(|error| error.is::<ConnectError>())
+/// Whether an error of this type is among the causes of the status.
+pub(crate) fn is_caused_by<E: Error + 'static>(status: &Status) -> bool {
+    successors(status.source(), |&error| error.source()).any(|error| error.is::<E>())
 }
 
 /// Whether a stream that ends with this code would end with it at every endpoint. A stream repeats
